@@ -62,6 +62,7 @@ static int network_run_virtual(const struct trm_options *options, struct trm_com
     .service = o->service,
     .service_per_byte = o->service_bandwidth > 0 ? 1 / o->service_bandwidth : 0,
     .cores = (int)o->cores,
+    .slice = o->slice,
     .threads = !o->gradients ? 0 : o->threads > 0 ? (int)o->threads : CPU_COUNT(&cores),
     .schedule = (uint64_t)o->schedule,
   };

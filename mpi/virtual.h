@@ -5,8 +5,8 @@
  * message that arrives, the last rank of a collective, the end of a computation. Events happen in the order of their
  * virtual time, simultaneous ones in the order in which they were caused. Running takes no virtual time: only what is
  * modeled does, messages by the plan's network, computation by the seconds on a core of its own that the caller of slot
- * compute gives, and sleep_until. Where no event is left and some rank is not done, the program has a deadlock, and the run fails
- * with a text that says which rank waits for what. */
+ * compute gives, and sleep_until. Where no event is left and some rank is not done, the program has a deadlock, and
+ * the run fails with a text that says which rank waits for what. */
 #pragma once
 
 #include <stdint.h>
@@ -21,7 +21,8 @@ struct trm_virtual_plan {
   double bandwidth;          /* bytes per second of a node's link, in each direction */
   double node_latency, node_s_per_byte; /* seconds of a message between two ranks of a node, and of each of its bytes */
   double service, service_per_byte; /* seconds that an owner takes for a call and for each byte of it; one at a time */
-  int cores; /* of a node. More computations than cores share them, each at an equal rate. 0: as many as ranks */
+  int cores; /* of a node, for which its computations queue; 0: as many as ranks */
+  double slice; /* seconds that a rank computes on a core before it goes to the end of the queue; 0: no limit */
   int threads;               /* that computations run on, besides the ranks' own; 0: they run where they are begun */
   /* Not 0: a random schedule. Every message, call and computation takes a random time more, simultaneous events come in
    * random order, and a rank may stop before and after it acquires a lock: any order that the contract allows can

@@ -27,16 +27,16 @@ struct virtual_node {
   bool check_due;                 /* an event will check its waiting ranks */
   int held;                       /* calls that its owners hold back */
   struct virtual_waiter *waiting; /* first to last */
-  struct virtual_computation *computing; /* on shared cores: in progress, the latest first */
-  int computations;                      /* in that list */
-  double shared_since, next_end; /* their `left` are of this time; the first of them ends */
+  struct virtual_computation *computing; /* that wait for a core, in order */
+  int running;                           /* computations that have one */
 };
 
 /* A computation on shared cores, in the stack of its fiber. */
 struct virtual_computation {
   struct virtual_computation *next;
+  struct virtual_rank *rank;
   struct virtual_fiber *fiber;
-  double left; /* seconds on a core of its own */
+  double left, granted; /* seconds of a core: until it ends; that it has got one for */
 };
 
 /* A fiber in wait_until. */
@@ -63,6 +63,7 @@ struct virtual_rank {
   struct trm_rank_state state;
   struct virtual_fiber *fiber;
   bool attends;   /* it is in wait_until */
+  double slice_used, computed_until; /* shared cores: seconds of its slice, the end of its latest computation */
   struct virtual_list messages, receives; /* messages to this rank: sent and not received, receives without a message */
   struct virtual_owner *owners; /* of the calls that it answers: list */
 };

@@ -22,9 +22,10 @@ int server_weights_step(struct trm_strategy *strategy, double rate, struct trm_l
 #define SERVER_WEIGHTS_SLOTS                                                                  \
   .next_batch = worker_next_batch, .quiesce = server_weights_quiesce,                         \
   .snapshot = snapshots_request, .snapshot_weights = snapshots_server_weights,                \
-  .collect = server_weights_collect
+  .read = server_weights_read, .write = server_weights_write
 int server_weights_quiesce(struct trm_strategy *strategy);
-int server_weights_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
+int server_weights_read(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
+int server_weights_write(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
 int server_weights_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
 
 /* -- within a handler */

@@ -4,7 +4,6 @@ libtrireme_la_SOURCES += \
 	src/train/pipeline.h \
 	src/train/charged_device.c \
 	src/train/charged_device.h \
-	src/train/costs.h \
 	src/train/compatibility.c \
 	src/train/compatibility.h \
 	src/train/pipeline_schedule.c \
@@ -39,8 +38,6 @@ libtrireme_la_SOURCES += \
 	src/train/gather.h \
 	src/train/trainer.h
 traininclude_HEADERS += \
-	src/train/charged_device.c \
-	src/train/charged_device.h \
 	src/train/checkpoint.h \
 	src/train/costs.h \
 	src/train/dataset.h \

@@ -28,6 +28,7 @@
 TRM_BEGIN_DECLS
 
 struct trm_strategy;
+struct trm_slowdown; /* slowdown.h */
 
 /* Local state of one rank, such as a worker's weights or its shard of the server weights. Host memory, owned by the
  * strategy. Saved in checkpoints in addition to the whole arrays, for runs with the same number of ranks. */
@@ -160,6 +161,10 @@ struct trm_strategy {
   double wait_s, comm_s;       /* seconds waiting for other ranks, and in communication, so far */
   /* set by the caller */
   bool local_state_restored;   /* set before restore: local_state has the values of the checkpoint */
+  /* Asynchronous methods: outages and failure of this rank; NULL: none (a test's strategy). Not owned. */
+  struct trm_slowdown *slowdown;
+  bool abandoned;              /* the rank has failed: the part that next_batch returned last is not done; next_batch
+                                  clears it, and other ranks do the part after the next quiesce point */
   bool halt;                   /* this rank requests a stop: next_batch returns false on every rank */
   void *impl;
 };

@@ -186,6 +186,7 @@ static int train_create_strategy(struct trainer *t)
     .device = t->charged.comm ? &t->charged.device : t->modules->device,
     .costs = t->charged.comm ? &t->charged.costs : NULL,
     .optimizer = &t->optimizer,
+    .slowdown = &t->slowdown,
     .elements = t->model.parameters,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
@@ -252,6 +253,8 @@ static int train_set_up(struct trainer *t)
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, &t->model));
+  const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
+  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
@@ -261,8 +264,6 @@ static int train_set_up(struct trainer *t)
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
-  const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
-  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));
   TRM_CHECK(train_set_costs(t));
   TRM_CHECK(trainer_init_or_resume(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
@@ -378,7 +379,7 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
   t.wall_began = train_real_clock();
   int status = train_set_up(&t);
   if (status == TRM_OK) {
-    t.began = trainer_clock(&t);
+    t.began = t.slowdown.origin_s = trainer_clock(&t);
     t.wall_began = train_real_clock();
     const char *outcome;
     if (options->run.trace == TRM_TRACE_STEPS)
