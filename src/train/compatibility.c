@@ -70,7 +70,7 @@ static const struct {
   [THREADS] = {"parallel.threads above 1", "--parallel.threads=2", false},
   [NO_GRADIENTS] = {"simulate.gradients=no",
                     "--simulate.workers=2 --simulate.gradients=no --run.checkpoint_every=-1", false},
-  [MACHINE] = {"simulate.machine", NULL, false}, /* the file has to be there: tests/machine.sh */
+  [MACHINE] = {"simulate.machine", "--simulate.workers=2 --simulate.machine=machine.json", false},
   [REDUCING_LAYER] = {"a layer that sums over the ranks of a batch (batch_norm)", "--model=resnet20", false},
   [PATIENCE] = {"train.stop_patience", "--train.stop_patience=1 --data.validation=0.1", false},
   [RESUMED] = {"run.resume", "--run.resume=auto", false},
