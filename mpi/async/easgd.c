@@ -72,6 +72,8 @@ static int easgd_create(struct trm_strategy *s)
   struct easgd *easgd = w->method;
   easgd->alpha = alpha < 0 ? 0.9 / w->workers : alpha;
   easgd->nesterov = nesterov;
+  TRM_CHECK(trm_strategy_keep(s, "clocks seen", w->seen, param_server_chunks(w->server) * sizeof *w->seen));
+  TRM_CHECK(trm_strategy_keep(s, "knows clock", &easgd->knows_clock, sizeof easgd->knows_clock));
   s->optimizer = is_eamsgd ? &easgd->nesterov : original;
   return trm_agree(s->comm, worker_array(s, s->elements, NULL, &easgd->distance));
 }
@@ -99,9 +101,10 @@ static int easgd_restore(struct trm_strategy *s, const float *const from[TRM_MAX
 {
   struct worker *w = worker_of(s);
   struct easgd *easgd = w->method;
-  if (!s->local_state_restored)
+  if (!s->local_state_restored) {
     easgd->peers.batches = worker_gradients(s, updates) / w->workers;
-  easgd->knows_clock = false;
+    easgd->knows_clock = false;
+  }
   return server_weights_restore(s, from, updates);
 }
 
