@@ -90,6 +90,16 @@ void virtual_pool_free(struct virtual_pool *pool)
   trm_free(pool);
 }
 
+double virtual_pool_seconds(const struct virtual_pool *pool)
+{
+  double seconds = 0;
+  clockid_t clock;
+  for (int i = 0; i < pool->threads; i++)
+    if (pthread_getcpuclockid(pool->thread[i], &clock) == 0)
+      seconds += virtual_processor_seconds(clock);
+  return seconds;
+}
+
 static void compute_begin(struct virtual_pool *pool, struct compute_task *task)
 {
   pthread_mutex_lock(&pool->lock);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <math.h>
+#include <time.h>
 
 #include "core/context.h"
 #include "mpi/virtual.h"
@@ -85,7 +86,13 @@ struct virtual_net {
   struct trm_context event_context; /* for functions of ranks that an event calls */
   struct virtual_pool *pool;
   struct trm_virtual_figures figures;
+  double cpu_began;            /* processor seconds of the process when the network began */
+  uint64_t calls, timed_calls; /* functions of calls run; those of them whose time was measured */
+  double timed_s;              /* processor seconds */
 };
+
+/* -- virtual.c: of clock CLOCK_PROCESS_CPUTIME_ID, or of a thread's */
+double virtual_processor_seconds(clockid_t clock);
 
 /* -- virtual_fiber.c: fibers and events */
 
@@ -288,4 +295,5 @@ void virtual_calls_check(struct virtual_rank *rank);
 /* -- virtual_compute.c */
 struct virtual_pool *virtual_pool_create(int threads); /* NULL: no thread could be started */
 void virtual_pool_free(struct virtual_pool *pool);
+double virtual_pool_seconds(const struct virtual_pool *pool); /* processor seconds of its threads */
 int virtual_compute(struct trm_comm *comm, int (*work)(void *context), void *context, double seconds);
