@@ -165,6 +165,7 @@ int trm_virtual_run(const struct trm_virtual_plan *plan, int (*main)(struct trm_
     virtual_fiber_free(net->rank[i].fiber);
   }
   virtual_fiber_free(net->root);
+  virtual_blocks_free(net);
   trm_free(net->event);
   trm_free(net->node);
   trm_free(net->rank);

@@ -21,6 +21,7 @@ struct calls_call {
   double seconds;  /* that answering it takes */
   struct trm_request *request;
 };
+_Static_assert(sizeof(struct calls_call) <= VIRTUAL_BLOCK, "a call is small");
 
 /* The calls that a rank answers. */
 struct virtual_owner {
@@ -97,7 +98,7 @@ static void calls_retry(struct virtual_owner *owner)
     }
     *link = call->next;
     --*held;
-    trm_free(call);
+    virtual_block_return(owner->rank->net, call);
     link = &owner->held;
   }
 }
@@ -109,7 +110,7 @@ static void calls_serve(struct virtual_owner *owner)
   if (call) {
     owner->arrived = call->next;
     if (calls_run(call)) {
-      trm_free(call);
+      virtual_block_return(owner->rank->net, call);
     } else {
       calls_append(&owner->held, call);
       owner->rank->net->node[owner->rank->node].held++;
@@ -213,7 +214,7 @@ void virtual_call_begin(struct trm_calls *calls, int owner, void *head, const vo
   *request = virtual_request_create(net, calls_describe);
   (*request)->group = virtual_of(comm)->group;
   (*request)->to = owner;
-  struct calls_call *call = trm_alloc(sizeof *call, "a call");
+  struct calls_call *call = virtual_block_take(net);
   *call = (struct calls_call){
     .owner = calls->owners->of[owner], .caller = caller, .caller_rank = comm->rank, .head = head, .out = out, .in = in,
     .out_bytes = out_bytes, .request = *request,

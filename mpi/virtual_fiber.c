@@ -1,6 +1,8 @@
 /* Fibers and events of the virtual network. A fiber that waits runs the events itself, in its own stack, until one
  * resumes a fiber: itself, or another, to which it switches. */
 #define _GNU_SOURCE
+#undef _FORTIFY_SOURCE /* its longjmp knows one stack only */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +42,9 @@
 #define MAX_AT_ONCE ((uint64_t)20 * 1000 * 1000) /* events of one time, for a run to be taken as stuck */
 
 struct virtual_fiber {
-  ucontext_t machine;
+  ucontext_t machine;          /* before it has run; under a sanitizer: where it waits */
+  jmp_buf place;               /* where it waits */
+  bool started;
   struct virtual_net *net;
   struct virtual_rank *rank;   /* NULL: the root */
   struct trm_context own, *context;
@@ -123,6 +127,22 @@ double virtual_random_delay(struct virtual_net *net)
 
 /* -- switching */
 
+/* swapcontext saves the mask of signals, too, with a system call; the sanitizers know no other way. */
+static void fiber_swap(struct virtual_fiber *from, struct virtual_fiber *to)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(FIBER_ADDRESS_SANITIZER) || \
+  defined(FIBER_THREAD_SANITIZER)
+  swapcontext(&from->machine, &to->machine);
+#else
+  if (_setjmp(from->place) != 0)
+    return;
+  if (to->started)
+    _longjmp(to->place, 1);
+  to->started = true;
+  setcontext(&to->machine);
+#endif
+}
+
 static void fiber_switch(struct virtual_net *net, struct virtual_fiber *to)
 {
   struct virtual_fiber *from = net->current;
@@ -131,7 +151,7 @@ static void fiber_switch(struct virtual_net *net, struct virtual_fiber *to)
   trm_context_set(to->context);
   FIBER_ASAN(__sanitizer_start_switch_fiber(from->ended ? NULL : &from->fake_stack, to->stack, to->stack_bytes));
   FIBER_TSAN(__tsan_switch_to_fiber(to->thread, 0));
-  swapcontext(&from->machine, &to->machine);
+  fiber_swap(from, to);
   FIBER_ASAN(__sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL));
 }
 
@@ -186,6 +206,7 @@ struct virtual_fiber *virtual_fiber_root(struct virtual_net *net)
   struct virtual_fiber *root = trm_alloc(sizeof *root, "the virtual network");
   root->net = net;
   root->context = trm_context_current();
+  root->started = true;
   FIBER_TSAN(root->thread = __tsan_get_current_fiber());
   return root;
 }

@@ -87,6 +87,7 @@ struct virtual_net {
   struct virtual_pool *pool;
   struct trm_virtual_figures figures;
   double cpu_began;            /* processor seconds of the process when the network began */
+  void *spare;                 /* blocks that are not in use: list */
   uint64_t calls, timed_calls; /* functions of calls run; those of them whose time was measured */
   double timed_s;              /* processor seconds */
 };
@@ -123,6 +124,12 @@ double virtual_random_delay(struct virtual_net *net);
 uint64_t virtual_random_word(struct virtual_net *net);
 
 /* -- virtual_wait.c: requests and waiting */
+
+/* Zeroed memory for one of the many small objects of a step: at most VIRTUAL_BLOCK bytes. */
+enum { VIRTUAL_BLOCK = 192 };
+void *virtual_block_take(struct virtual_net *net);
+void virtual_block_return(struct virtual_net *net, void *block);
+void virtual_blocks_free(struct virtual_net *net); /* those that are not in use */
 
 /* An operation that has begun. */
 struct trm_request {
