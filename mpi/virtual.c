@@ -124,6 +124,7 @@ static void virtual_create_ranks(struct virtual_net *net)
   }
   virtual_group_count_nodes(world);
   net->running = ranks;
+  virtual_stacks_create(net);
   for (int i = 0; i < ranks; i++)
     net->rank[i].fiber = virtual_fiber_create(net, &net->rank[i], virtual_run_rank, &net->rank[i]);
 }
@@ -150,7 +151,7 @@ int trm_virtual_run(const struct trm_virtual_plan *plan, int (*main)(struct trm_
   net->cpu_began = virtual_processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
   net->root = net->current = virtual_fiber_root(net);
   if (plan->threads > 0)
-    net->pool = virtual_pool_create(plan->threads);
+    net->pool = virtual_pool_create(plan->threads - 1);
   trm_set_abort(virtual_end);
   virtual_create_ranks(net);
   virtual_park(net, NULL, NULL); /* until all ranks are done, or wait for one another */
@@ -164,6 +165,7 @@ int trm_virtual_run(const struct trm_virtual_plan *plan, int (*main)(struct trm_
     virtual_release(net->rank[i].world);
     virtual_fiber_free(net->rank[i].fiber);
   }
+  virtual_stacks_free(net);
   virtual_fiber_free(net->root);
   virtual_blocks_free(net);
   trm_free(net->event);

@@ -21,7 +21,7 @@ struct trm_virtual_plan {
   double bandwidth;          /* bytes per second of a node's link, in each direction */
   double service, service_per_byte; /* seconds that an owner takes for a call and for each byte of it; one at a time */
   int cores; /* of a node. More computations than cores share them, each at an equal rate. 0: as many as ranks */
-  int threads;               /* that computations run on, besides the ranks' own; 0: they run where they are begun */
+  int threads;               /* that compute, the ranks' own among them; 0: it computes at once what is begun */
   /* Not 0: a random schedule. Every message, call and computation takes a random time more, simultaneous events come in
    * random order, and a rank may stop before and after it acquires a lock: any order that the contract allows can
    * occur. Equal seeds give equal schedules. */
