@@ -48,16 +48,41 @@ static void cmd_train_print_result(const struct trm_result *result, const char *
            result->samples_per_s, result->wall_s, dir);
 }
 
+/* Hands the figures of simulate.machine to the virtual network and the modeled time of computation. */
+static int cmd_train_read_machine(struct trm_job *job, struct trm_machine *machine, struct trm_machine_costs *costs)
+{
+  struct trm_simulate_options *o = &job->options.simulate;
+  const struct trm_run_facts facts = {.options = &job->options, .strategy = job->modules.strategy};
+  TRM_CHECK(trm_compatibility_check(&facts));
+  TRM_CHECK(trm_machine_read(machine, o->machine));
+  o->latency = machine->network_latency_s;
+  o->bandwidth = machine->network_bytes_per_s;
+  o->node_latency = machine->message_latency_s;
+  o->node_bandwidth = machine->message_bytes_per_s;
+  if (o->cores == 0) /* ranks of one thread each */
+    o->cores = machine->cores;
+  trm_machine_costs_create(costs, machine);
+  job->modules.costs = &costs->costs;
+  return TRM_OK;
+}
+
 static int cmd_train_run(const struct call *call)
 {
   struct trm_job *job = call->job;
   struct trm_result result;
+  struct trm_machine machine = {.works = 0};
+  struct trm_machine_costs costs;
+  if (job->options.simulate.machine[0])
+    TRM_CHECK(cmd_train_read_machine(job, &machine, &costs));
   if (job->options.parallel.layout == TRM_LAYOUT_AUTO) {
     const struct trm_run_facts facts = {.options = &job->options, .strategy = job->modules.strategy};
     TRM_CHECK(trm_compatibility_check(&facts));
     TRM_CHECK(planning_choose(job));
   }
-  TRM_CHECK(trm_job_train(job, &result));
+  const int status = trm_job_train(job, &result);
+  job->modules.costs = NULL;
+  trm_machine_free(&machine);
+  TRM_CHECK(status);
   cmd_train_print_result(&result, job->options.run.dir);
   return TRM_OK;
 }

@@ -57,9 +57,12 @@ static int network_run_virtual(const struct trm_options *options, struct trm_com
     .ranks_per_node = (int)(o->workers / nodes),
     .latency = o->latency,
     .bandwidth = o->bandwidth,
+    .node_latency = o->node_latency,
+    .node_s_per_byte = o->node_bandwidth > 0 ? 1 / o->node_bandwidth : 0,
     .service = o->service,
     .service_per_byte = o->service_bandwidth > 0 ? 1 / o->service_bandwidth : 0,
     .cores = (int)o->cores,
+    .slice = o->slice,
     .threads = !o->gradients ? 0 : o->threads > 0 ? (int)o->threads : CPU_COUNT(&cores),
     .schedule = (uint64_t)o->schedule,
   };

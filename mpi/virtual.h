@@ -19,8 +19,10 @@ struct trm_virtual_plan {
   int ranks, ranks_per_node; /* node k has ranks [k ranks_per_node, (k + 1) ranks_per_node) */
   double latency;            /* seconds from the first byte's leaving a node to its arrival at another */
   double bandwidth;          /* bytes per second of a node's link, in each direction */
+  double node_latency, node_s_per_byte; /* seconds of a message between two ranks of a node, and of each of its bytes */
   double service, service_per_byte; /* seconds that an owner takes for a call and for each byte of it; one at a time */
-  int cores; /* of a node. More computations than cores share them, each at an equal rate. 0: as many as ranks */
+  int cores; /* of a node, for which its computations queue; 0: as many as ranks */
+  double slice; /* seconds that a rank computes on a core before it goes to the end of the queue; 0: no limit */
   int threads;               /* that compute, the ranks' own among them; 0: it computes at once what is begun */
   /* Not 0: a random schedule. Every message, call and computation takes a random time more, simultaneous events come in
    * random order, and a rank may stop before and after it acquires a lock: any order that the contract allows can

@@ -30,6 +30,7 @@ struct virtual_owner {
   struct trm_call_plan plan;
   struct calls_call *arrived, *held; /* oldest first; the first of `arrived` is being answered if busy */
   bool busy, ends;
+  double free_at; /* it has computed what the latest call asked for */
   bool retry; /* the node has changed while held ones were tried, which takes time in a random schedule */
   struct virtual_fiber *fiber; /* random schedule: that runs the function; else NULL */
 };
@@ -64,10 +65,10 @@ static bool calls_run(const struct calls_call *call)
   struct virtual_owner *owner = call->owner;
   struct virtual_net *net = owner->rank->net;
   struct trm_context *before = trm_context_current();
-  bool notified = false, **notes = virtual_fiber_notes(net->current), *const notes_before = *notes;
+  struct virtual_notes mine = {false, 0}, **notes = virtual_fiber_notes(net->current), *const notes_before = *notes;
   net->event_context.rank = &owner->rank->state;
   trm_context_set(&net->event_context);
-  *notes = &notified;
+  *notes = &mine;
   const bool timed = net->calls++ % CALLS_A_TIMED_ONE == 0;
   const double began = timed ? virtual_processor_seconds(CLOCK_THREAD_CPUTIME_ID) : 0;
   const bool answered = owner->plan.function(owner->plan.context, call->caller_rank, call->head, call->in, call->out);
@@ -77,13 +78,15 @@ static bool calls_run(const struct calls_call *call)
   }
   *notes = notes_before;
   trm_context_set(before);
-  if (answered && notified)
+  owner->free_at = fmax(owner->free_at, net->now) + mine.seconds;
+  if (answered && mine.notified)
     virtual_notify_node(net, owner->rank->node);
-  else if (notified) /* who waits for the lock goes on; calls that are held back have nothing new */
+  else if (mine.notified) /* who waits for the lock goes on; calls that are held back have nothing new */
     virtual_check_node(net, owner->rank->node);
   if (answered)
-    virtual_request_complete(call->request, virtual_transfer(owner->rank, call->caller,
-                                                             owner->plan.head_bytes + call->out_bytes));
+    virtual_request_complete(call->request,
+                             owner->free_at - net->now + virtual_transfer(owner->rank, call->caller,
+                                                                          owner->plan.head_bytes + call->out_bytes));
   return answered;
 }
 
@@ -135,7 +138,7 @@ static void calls_answer(struct virtual_net *net, void *of);
 static void calls_begin(struct virtual_owner *owner)
 {
   struct virtual_net *net = owner->rank->net;
-  const double seconds = owner->arrived ? owner->arrived->seconds : 0;
+  const double seconds = fmax(owner->free_at - net->now, 0) + (owner->arrived ? owner->arrived->seconds : 0);
   owner->busy = true;
   if (owner->fiber)
     virtual_resume_at(net, net->now + seconds, owner->fiber);

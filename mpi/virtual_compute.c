@@ -152,58 +152,56 @@ static void compute_wait(struct virtual_pool *pool, const struct compute_task *t
   pthread_mutex_unlock(&pool->lock);
 }
 
-/* -- virtual time */
+/* -- virtual time: a node's cores, and a queue of the computations that wait for one */
 
-static double compute_rate(const struct virtual_net *net, const struct virtual_node *node)
+static void compute_end_slice(struct virtual_net *net, void *of);
+
+/* Gives the computation a core until it ends, or its rank's slice does. */
+static void compute_run(struct virtual_net *net, struct virtual_computation *c)
 {
-  return node->computations > net->plan.cores ? (double)net->plan.cores / node->computations : 1;
+  const double slice = net->plan.slice > 0 ? net->plan.slice - c->rank->slice_used : INFINITY;
+  c->granted = fmin(c->left, slice);
+  net->node[c->rank->node].running++;
+  virtual_act_at(net, net->now + c->granted, compute_end_slice, c);
 }
 
-/* Computations in progress on the node get what they have computed since it was last counted. */
-static void compute_count(struct virtual_net *net, struct virtual_node *node)
+static void compute_enqueue(struct virtual_node *node, struct virtual_computation *c)
 {
-  const double done = (net->now - node->shared_since) * compute_rate(net, node);
-  for (struct virtual_computation *c = node->computing; c; c = c->next)
-    c->left -= done;
-  node->shared_since = net->now;
+  struct virtual_computation **end = &node->computing;
+  while (*end)
+    end = &(*end)->next;
+  *end = c;
+  c->next = NULL;
 }
 
-/* Seconds until the first computation of the node ends, at the rate of a whole core; INFINITY: there is none. */
-static double compute_min_left(const struct virtual_node *node)
-{
-  double min = INFINITY;
-  for (const struct virtual_computation *c = node->computing; c; c = c->next)
-    min = fmin(min, c->left);
-  return min;
-}
-
-static void compute_check(struct virtual_net *net, void *of);
-
-/* An event will find the first that ends, unless another begins before. */
-static void compute_expect(struct virtual_net *net, struct virtual_node *node)
-{
-  node->next_end = net->now + fmax(compute_min_left(node), 0) / compute_rate(net, node);
-  if (node->computing)
-    virtual_act_at(net, node->next_end, compute_check, node);
-}
-
-/* Resumes the computations that end now: the first, and those that differ from it by rounding. */
-static void compute_check(struct virtual_net *net, void *of)
+/* Gives free cores to the first in the queue. */
+static void compute_dispatch(struct virtual_net *net, void *of)
 {
   struct virtual_node *node = of;
-  if (net->now != node->next_end) /* another has begun since */
+  for (struct virtual_computation *c; node->running < net->plan.cores && (c = node->computing);) {
+    node->computing = c->next;
+    c->rank->slice_used = 0;
+    compute_run(net, c);
+  }
+}
+
+/* A rank whose computation has ended may begin the next at once, on the same core: others get it after that. */
+static void compute_end_slice(struct virtual_net *net, void *of)
+{
+  struct virtual_computation *c = of;
+  struct virtual_rank *rank = c->rank;
+  struct virtual_node *node = &net->node[rank->node];
+  node->running--;
+  rank->slice_used += c->granted;
+  c->left -= c->granted;
+  if (c->left > 0) {
+    compute_enqueue(node, c);
+    compute_dispatch(net, node);
     return;
-  compute_count(net, node);
-  const double min = compute_min_left(node);
-  for (struct virtual_computation **link = &node->computing, *c; (c = *link);)
-    if (c->left <= min + 1e-12 * net->now) {
-      *link = c->next;
-      node->computations--;
-      virtual_resume_at(net, net->now, c->fiber);
-    } else {
-      link = &c->next;
-    }
-  compute_expect(net, node);
+  }
+  rank->computed_until = net->now;
+  virtual_resume_at(net, net->now, c->fiber);
+  virtual_act_at(net, net->now, compute_dispatch, node);
 }
 
 static void compute_describe(const void *of, char *text, size_t bytes)
@@ -222,11 +220,14 @@ static void compute_pass(struct virtual_rank *rank, double seconds)
     virtual_sleep_until(net, net->now + seconds + delay);
     return;
   }
-  struct virtual_computation mine = {.next = node->computing, .fiber = net->current, .left = seconds + delay};
-  compute_count(net, node);
-  node->computing = &mine;
-  node->computations++;
-  compute_expect(net, node);
+  struct virtual_computation mine = {.rank = rank, .fiber = net->current, .left = seconds + delay};
+  const bool goes_on = rank->computed_until == net->now && (net->plan.slice <= 0 || rank->slice_used < net->plan.slice);
+  if (!goes_on)
+    rank->slice_used = 0;
+  if (node->running < net->plan.cores && (goes_on || !node->computing))
+    compute_run(net, &mine);
+  else
+    compute_enqueue(node, &mine);
   virtual_park(net, compute_describe, NULL);
 }
 
@@ -234,6 +235,11 @@ int virtual_compute(struct trm_comm *comm, int (*work)(void *context), void *con
 {
   struct virtual_rank *rank = virtual_rank_of(comm);
   struct virtual_net *net = rank->net;
+  struct virtual_notes *notes = *virtual_fiber_notes(net->current);
+  if (notes) { /* part of a call's answer, which takes longer */
+    notes->seconds += seconds;
+    return work ? work(context) : TRM_OK;
+  }
   if (!net->pool || !work) {
     const int status = work ? work(context) : TRM_OK;
     compute_pass(rank, seconds);

@@ -60,7 +60,7 @@ struct virtual_fiber {
   virtual_describe *describe;  /* what it waits for */
   const void *waits_for;
   bool ended;
-  bool *notified;              /* set by notify in place of what it does; NULL: it does it */
+  struct virtual_notes *notes; /* of the call that it answers; NULL: none */
   struct virtual_fiber *joins; /* waits for its end */
   void *fake_stack, *thread;   /* of the sanitizers */
 };
@@ -263,9 +263,9 @@ const struct trm_context *virtual_fiber_context(const struct virtual_fiber *fibe
   return fiber->context;
 }
 
-bool **virtual_fiber_notes(struct virtual_fiber *fiber)
+struct virtual_notes **virtual_fiber_notes(struct virtual_fiber *fiber)
 {
-  return &fiber->notified;
+  return &fiber->notes;
 }
 
 /* -- waiting */

@@ -1,5 +1,5 @@
 /* The modeled network, and messages between two ranks. Nodes have a link each, which one message at a time uses in each
- * direction; inside a node no time passes. */
+ * direction; messages inside a node do not wait for one another. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ double virtual_transfer(const struct virtual_rank *from, const struct virtual_ra
   struct virtual_net *net = from->net;
   const double delay = virtual_random_delay(net);
   if (from->node == to->node)
-    return net->now + delay;
+    return net->now + net->plan.node_latency + (double)bytes * net->plan.node_s_per_byte + delay;
   const double seconds = (double)bytes / net->plan.bandwidth;
   struct virtual_node *sender = &net->node[from->node], *receiver = &net->node[to->node];
   const double leaves = fmax(net->now, sender->send_free);
@@ -29,14 +29,18 @@ double virtual_transfer(const struct virtual_rank *from, const struct virtual_ra
   return begins + seconds + delay;
 }
 
-/* Latencies and bytes through a node's link, of the usual algorithms for K nodes: a tree; recursive doubling or, with
- * twice the messages, a reduce-scatter and an allgather (Thakur, Rabenseifner and Gropp 2005). */
+/* Latencies and bytes through a link, of the usual algorithms for K nodes, or K ranks of one node: a tree; recursive
+ * doubling or, with twice the messages, a reduce-scatter and an allgather (Thakur, Rabenseifner and Gropp 2005). */
 static double message_collective_seconds(const struct virtual_collective *collective, double *link_s)
 {
   const struct trm_virtual_plan *plan = &collective->group->net->plan;
   const struct virtual_shape *shape = &collective->shape;
-  const double nodes = collective->group->nodes, steps = ceil(log2(nodes)), share = (nodes - 1) / nodes;
-  const double s = (double)(shape->count * trm_type_bytes(shape->type)) / plan->bandwidth;
+  const int ranks = collective->group->size;
+  const bool on_node = collective->group->nodes == 1;
+  const double k = on_node ? ranks : collective->group->nodes, steps = ceil(log2(k)), share = (k - 1) / k;
+  const double latency = on_node ? plan->node_latency : plan->latency;
+  const double bytes = (double)(shape->count * trm_type_bytes(shape->type));
+  const double s = on_node ? bytes * plan->node_s_per_byte : bytes / plan->bandwidth;
   double latencies = steps;
   *link_s = 0;
   switch (shape->kind) {
@@ -45,34 +49,35 @@ static double message_collective_seconds(const struct virtual_collective *collec
     break;
   case VIRTUAL_ALLREDUCE:
     *link_s = steps * s;
-    if (2 * steps * plan->latency + 2 * share * s < steps * (plan->latency + s)) {
+    if (2 * steps * latency + 2 * share * s < steps * (latency + s)) {
       latencies = 2 * steps;
       *link_s = 2 * share * s;
     }
     break;
   case VIRTUAL_ALLGATHER:
   case VIRTUAL_REDUCE_SCATTER:
-    *link_s = share * s * collective->group->size;
+    *link_s = share * s * ranks;
     break;
   default:
     break;
   }
-  return latencies * plan->latency;
+  return latencies * latency;
 }
 
 double virtual_collective_end(const struct virtual_collective *collective)
 {
   const struct virtual_group *group = collective->group;
   struct virtual_net *net = group->net;
-  if (group->nodes == 1 || group->process)
+  if (group->process)
     return net->now;
   double begins = net->now, link_s;
   const double latency_s = message_collective_seconds(collective, &link_s);
-  for (int i = 0; link_s > 0 && i < group->size; i++) {
+  const bool uses_links = group->nodes > 1 && link_s > 0;
+  for (int i = 0; uses_links && i < group->size; i++) {
     const struct virtual_node *node = &net->node[virtual_rank_at(group, i)->node];
     begins = fmax(begins, fmax(node->send_free, node->receive_free));
   }
-  for (int i = 0; link_s > 0 && i < group->size; i++) {
+  for (int i = 0; uses_links && i < group->size; i++) {
     struct virtual_node *node = &net->node[virtual_rank_at(group, i)->node];
     node->send_free = node->receive_free = begins + link_s;
   }

@@ -28,16 +28,16 @@ struct virtual_node {
   bool check_due;                 /* an event will check its waiting ranks */
   int held;                       /* calls that its owners hold back */
   struct virtual_waiter *waiting; /* first to last */
-  struct virtual_computation *computing; /* on shared cores: in progress, the latest first */
-  int computations;                      /* in that list */
-  double shared_since, next_end; /* their `left` are of this time; the first of them ends */
+  struct virtual_computation *computing; /* that wait for a core, in order */
+  int running;                           /* computations that have one */
 };
 
 /* A computation on shared cores, in the stack of its fiber. */
 struct virtual_computation {
   struct virtual_computation *next;
+  struct virtual_rank *rank;
   struct virtual_fiber *fiber;
-  double left; /* seconds on a core of its own */
+  double left, granted; /* seconds of a core: until it ends; that it has got one for */
 };
 
 /* A fiber in wait_until. */
@@ -64,6 +64,7 @@ struct virtual_rank {
   struct trm_rank_state state;
   struct virtual_fiber *fiber;
   bool attends;   /* it is in wait_until */
+  double slice_used, computed_until; /* shared cores: seconds of its slice, the end of its latest computation */
   struct virtual_list messages, receives; /* messages to this rank: sent and not received, receives without a message */
   struct virtual_owner *owners; /* of the calls that it answers: list */
 };
@@ -113,8 +114,12 @@ void virtual_fiber_join(struct virtual_fiber *fiber); /* waits until run has ret
 /* The thread's own flow of control, from which trm_virtual_run is called. */
 struct virtual_fiber *virtual_fiber_root(struct virtual_net *net);
 const struct trm_context *virtual_fiber_context(const struct virtual_fiber *fiber);
-/* The place that notify, called by the fiber, sets to true in place of what it does; *it is NULL: none. */
-bool **virtual_fiber_notes(struct virtual_fiber *fiber);
+/* Notes of a function that answers a call: its notify and compute do nothing else. */
+struct virtual_notes {
+  bool notified;
+  double seconds; /* of computation */
+};
+struct virtual_notes **virtual_fiber_notes(struct virtual_fiber *fiber); /* *it is NULL: it answers no call */
 
 void virtual_act_at(struct virtual_net *net, double time, void (*act)(struct virtual_net *net, void *of), void *of);
 void virtual_resume_at(struct virtual_net *net, double time, struct virtual_fiber *fiber);

@@ -178,9 +178,9 @@ void virtual_notify_node(struct virtual_net *net, int number)
 void virtual_notify(struct trm_comm *comm)
 {
   const struct virtual_group *group = virtual_of(comm)->group;
-  bool *noted = *virtual_fiber_notes(group->net->current);
-  if (noted)
-    *noted = true;
+  struct virtual_notes *notes = *virtual_fiber_notes(group->net->current);
+  if (notes)
+    notes->notified = true;
   else if (group->nodes == 1)
     virtual_notify_node(group->net, virtual_rank_of(comm)->node);
   else

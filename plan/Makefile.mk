@@ -7,6 +7,7 @@ libtrireme_la_SOURCES += \
 	plan/layout_time.c \
 	plan/machine.c \
 	plan/machine.h \
+	plan/machine_costs.c \
 	plan/machine_measure.c \
 	plan/machine_messages.c \
 	plan/planner.c \

@@ -90,6 +90,11 @@ double trm_machine_seconds(const struct trm_machine *machine, const char *name, 
   return work ? ratio * work->forward_s : 0;
 }
 
+bool trm_machine_knows(const struct trm_machine *machine, const char *name)
+{
+  return machine_nearest_work(machine, name, 1, 1) != NULL;
+}
+
 bool trm_machine_has(const struct trm_machine *machine, const char *name, double flop, double bytes)
 {
   for (int i = 0; i < machine->works; i++) {

@@ -3,9 +3,12 @@
 #pragma once
 
 #include "nn/model.h"
+#include "train/costs.h"
+#include "train/device_batch.h"
 
 /* Measured seconds of one kind of work at one size. Layers have the counts of the rows that were measured; other work
- * ("sum", "copy", "update", "loss ...", "all sum" and others of machine_messages.c) has bytes and forward_s alone. */
+ * ("sum", "copy", "update", "loss ...", "batch", "all sum" and others of machine_messages.c) has bytes and forward_s
+ * alone. */
 struct trm_machine_work {
   char name[48];
   double flop, bytes;
@@ -38,8 +41,19 @@ void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work 
  * bytes); 0 if nothing of that name was measured. backward: seconds of the backward pass; may be NULL. */
 double trm_machine_seconds(const struct trm_machine *machine, const char *name, double flop, double bytes,
                            double *backward);
+/* True if work of this name was measured at any size. */
+bool trm_machine_knows(const struct trm_machine *machine, const char *name);
 /* True if work of exactly this size was measured. */
 bool trm_machine_has(const struct trm_machine *machine, const char *name, double flop, double bytes);
+
+/* -- costs of runs with modeled time (machine_costs.c) */
+
+struct trm_machine_costs {
+  struct trm_costs costs; /* first */
+  const struct trm_machine *machine;
+};
+/* Sets costs->costs by the machine, which has to outlive them. */
+void trm_machine_costs_create(struct trm_machine_costs *costs, const struct trm_machine *machine);
 
 /* -- measuring (machine_measure.c) */
 
@@ -54,6 +68,8 @@ struct trm_machine_bench {
   double spent;              /* seconds so far */
 };
 
+/* False for layers that are messages or sums of arrays. */
+bool trm_machine_is_layer_work(const struct trm_layer *layer);
 /* Name and counts of a layer's work on `rows` rows; its seconds are 0. */
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows);
 
@@ -61,6 +77,12 @@ struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, si
  * at least `rows` rows of the data set. */
 int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_bench *bench,
                               const struct trm_model *model, const struct trm_input *input, size_t rows);
+/* Measures batches of so many rows: reading them from the data set and uploading them. They are read by one rank, with
+ * the caches to itself. */
+int trm_machine_measure_batches(struct trm_machine *machine, struct trm_machine_bench *bench,
+                                struct trm_dataset *dataset, const struct trm_model *model, size_t rows);
+/* The bytes of such a batch, as they are counted here. */
+double trm_machine_batch_bytes(const struct trm_model *model, size_t rows);
 /* Measures sums, copies and updates of this optimizer. */
 int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_bench *bench,
                                const struct trm_optimizer *optimizer);

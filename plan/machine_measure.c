@@ -134,6 +134,12 @@ static int measure_unknown_work(struct trm_machine *machine, struct trm_machine_
 
 /* -- layers */
 
+bool trm_machine_is_layer_work(const struct trm_layer *layer)
+{
+  const bool reshards = layer->ops->reshard[0] != TRM_RESHARD_NONE || layer->ops->reshard[1] != TRM_RESHARD_NONE;
+  return layer->addend == TRM_FROM_NONE && layer->from != TRM_FROM_NONE && !reshards;
+}
+
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows)
 {
   const struct trm_cost cost = trm_layer_cost(layer);
@@ -252,18 +258,71 @@ int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_be
                               const struct trm_model *model, const struct trm_input *input, size_t rows)
 {
   for (int i = 0; i < model->layers; i++) {
-    const struct trm_layer *layer = &model->layer[i];
-    const bool reshards = layer->ops->reshard[0] != TRM_RESHARD_NONE || layer->ops->reshard[1] != TRM_RESHARD_NONE;
-    if (layer->addend == TRM_FROM_NONE && layer->from != TRM_FROM_NONE && !reshards)
-      TRM_CHECK(measure_layer(machine, bench, layer, input, rows));
+    if (trm_machine_is_layer_work(&model->layer[i]))
+      TRM_CHECK(measure_layer(machine, bench, &model->layer[i], input, rows));
   }
   return model->layer[model->layers - 1].is_output ? measure_loss(machine, bench, model, input, rows) : TRM_OK;
+}
+
+/* -- batches */
+
+/* A data set, read from its begin on, again and again. */
+struct measured_batches {
+  struct trm_dataset *dataset;
+  struct trm_host_batch batch;
+  struct trm_device_batch device_batch;
+  size_t rows, next;
+  int status;
+};
+enum { BATCHES = 64 }; /* that are read: more than the caches near a core hold, and few enough to be in memory */
+
+static void measure_batches_run(struct trial *trial, bool backward)
+{
+  struct measured_batches *m = (void *)(uintptr_t)trial->subject;
+  struct trm_input input;
+  (void)backward;
+  if (m->next + m->rows > m->dataset->rows || m->next >= BATCHES * m->rows)
+    m->next = 0;
+  int status = m->dataset->ops->fetch(m->dataset, 0, m->next, m->next + m->rows, &m->batch);
+  if (status == TRM_OK)
+    status = trm_device_batch_upload(&m->device_batch, &m->batch, &input);
+  m->status = m->status == TRM_OK ? status : m->status;
+  m->next += m->rows;
+}
+
+/* Reads the batches once, so that they are in memory. */
+static int measure_batches_open(struct trial *trial)
+{
+  for (int i = 0; i < BATCHES; i++)
+    measure_batches_run(trial, false);
+  return TRM_OK;
+}
+
+double trm_machine_batch_bytes(const struct trm_model *model, size_t rows)
+{
+  return (double)(rows * trm_shape_count(&model->spec.shape) * sizeof(float));
+}
+
+int trm_machine_measure_batches(struct trm_machine *machine, struct trm_machine_bench *bench,
+                                struct trm_dataset *dataset, const struct trm_model *model, size_t rows)
+{
+  struct trm_machine_bench one = *bench;
+  const struct trm_machine_work work = {.name = "batch", .bytes = trm_machine_batch_bytes(model, rows)};
+  struct measured_batches m = {.dataset = dataset, .rows = rows};
+  const struct trial trial = {.subject = &m, .setup = measure_batches_open, .run = measure_batches_run};
+  one.devices = 1;
+  trm_device_batch_create(&m.device_batch, bench->device, model);
+  const int status = measure_unknown_work(machine, &one, &work, &trial);
+  bench->spent = one.spent;
+  trm_device_batch_free(&m.device_batch);
+  trm_host_batch_free(&m.batch);
+  return status == TRM_OK ? m.status : status;
 }
 
 /* -- arrays */
 
 /* Elements of arrays within and beyond the caches. After the passes, no part of the flat arrays is in them. */
-static const size_t array_sizes[] = {(size_t)1 << 14, (size_t)1 << 18, (size_t)1 << 22};
+static const size_t array_sizes[] = {(size_t)1 << 14, (size_t)1 << 18, (size_t)1 << 20, (size_t)1 << 22};
 
 static int measure_arrays_open(struct trial *trial)
 {

@@ -85,17 +85,17 @@ static void planner_add_planned(struct trm_planner *p, const struct trm_planned 
 
 /* -- layouts */
 
-static int planner_measure(struct trm_planner *p, struct trm_machine_bench *bench, const struct trm_layout *layout,
-                           const struct trm_layout_models *models)
+/* Measures what is not known of models on so many rows. */
+static int planner_measure(struct trm_planner *p, struct trm_machine_bench *bench, size_t rows,
+                           const struct trm_model *model, int models)
 {
-  const size_t rows = trm_layout_micro_batch_rows(&p->job, layout);
   struct trm_input input;
-  if (!bench)
-    return TRM_OK;
+  rows = rows < p->splits.train->rows ? rows : p->splits.train->rows;
+  TRM_CHECK(trm_machine_measure_batches(p->machine, bench, p->splits.train, &p->full_model, rows));
   TRM_CHECK(p->splits.train->ops->fetch(p->splits.train, 0, 0, rows, &p->batch));
   TRM_CHECK(trm_device_batch_upload(&p->device_batch, &p->batch, &input));
-  for (int s = 0; s < models->stages; s++)
-    TRM_CHECK(trm_machine_measure_model(p->machine, bench, &models->model[s], &input, rows));
+  for (int i = 0; i < models; i++)
+    TRM_CHECK(trm_machine_measure_model(p->machine, bench, &model[i], &input, rows));
   return TRM_OK;
 }
 
@@ -104,7 +104,10 @@ static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *ben
 {
   struct trm_layout_models models;
   TRM_CHECK(trm_layout_models_create(&models, &p->job, &planned->layout));
-  int status = planner_measure(p, bench, &planned->layout, &models);
+  int status = TRM_OK;
+  if (bench)
+    status = planner_measure(p, bench, trm_layout_micro_batch_rows(&p->job, &planned->layout), models.model,
+                             models.stages);
   if (status == TRM_OK)
     status = trm_layout_memory(&p->job, &planned->layout, &models, &planned->memory);
   if (status == TRM_OK)
@@ -190,6 +193,7 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
     struct trm_optimizer optimizer;
     TRM_CHECK(trm_optimizer_create(&optimizer, planner->job.options, &planner->full_model));
     TRM_CHECK(trm_machine_measure_arrays(planner->machine, bench, &optimizer));
+    TRM_CHECK(planner_measure(planner, bench, (size_t)planner->job.options->train.batch, &planner->full_model, 1));
   }
   for (int tensors = 1; tensors <= ranks; tensors++)
     for (int stages = 1; tensors * stages <= ranks; stages++)

@@ -297,3 +297,18 @@ double stage_message_seconds(const struct cost_context *c, double bytes, bool on
 {
   return stage_cost_transfer(c, 1, bytes, on_node) + stage_cost_memory_op(c, "copy", 4 * bytes);
 }
+
+double stage_gradient_seconds(const struct trm_machine *machine, const struct trm_model *model, size_t rows)
+{
+  const struct trm_layout_job job = {.machine = machine, .ranks = 1, .nodes = 1};
+  const struct trm_layout layout = {.size = {1, 1, 1}};
+  const struct cost_context context = {.job = &job, .layout = &layout, .rows = rows, .micros = 1};
+  struct stage_cost stage = {.update_s = 0};
+  for (int i = 0; i < model->layers; i++)
+    stage_cost_layer(&context, model, i, &stage, 0);
+  stage_cost_loss(&context, model, &stage, model->chunks - 1);
+  double seconds = 0;
+  for (int chunk = 0; chunk < model->chunks; chunk++)
+    seconds += stage.cost[0][chunk].compute + stage.cost[1][chunk].compute;
+  return seconds;
+}

@@ -26,5 +26,7 @@ struct stage_cost {
 
 /* Computes the cost of stage s for a rank with a dedicated core. cost: zeroed by the caller. */
 void stage_cost_compute(const struct cost_context *c, int s, struct stage_cost *cost);
+/* Seconds of a micro-batch of so many rows through a whole model on one core, forward, loss and backward. */
+double stage_gradient_seconds(const struct trm_machine *machine, const struct trm_model *model, size_t rows);
 /* Seconds of a message between stages, its copies into and out of the buffers included. */
 double stage_message_seconds(const struct cost_context *c, double bytes, bool on_node);

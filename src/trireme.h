@@ -24,6 +24,7 @@
 #include "nn/partition.h"
 #include "nn/sharding.h"
 #include "train/checkpoint.h"
+#include "train/costs.h"
 #include "train/dataset.h"
 #include "train/grid.h"
 #include "train/row_trainer.h"

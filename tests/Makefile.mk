@@ -163,6 +163,7 @@ trm_test_scripts += \
 	tests/async_evaluate.sh \
 	tests/models.sh \
 	tests/layouts.sh \
+	tests/machine.sh \
 	tests/layouts_resume.sh \
 	tests/bubble.sh \
 	tests/pipeline_async.sh \
@@ -182,6 +183,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/layouts_vs_torch.sh \
 	tests/bench/lib.sh \
+	tests/bench/calibrate.sh \
 	tests/bench/plan_vs_train.sh \
 	tests/bench/predict.sh \
 	tests/bench/scaling.sh \

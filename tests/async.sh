@@ -133,6 +133,17 @@ slow=$(grep -o '"rank":[0-9]*,"updates":[0-9]*' slow/staleness.json | sed -n 's/
 at_least 3 "${slow:-99}" || fail "the slow rank made $slow updates of 80"
 pass "a rank 500 times as slow made $slow updates of 80, the run took $((SECONDS - begin)) s"
 
+# -- outages: the others do the batches of a rank that fails, and all wait for a pause in a synchronous run
+run 3 fails --strategy.name=asgd --optim.lr=0.05 --device.compute=sleep --device.gflops=0.4 --train.epochs=1 \
+  --run.outages="1:0.1-, 2:0.05-0.15"
+whole fails 80
+failed=$(grep -o '"rank":[0-9]*,"updates":[0-9]*' fails/staleness.json | sed -n 's/"rank":1,"updates"://p')
+at_least 12 "${failed:-0}" || fail "a rank that failed after 0.1 s made $failed updates of 80"
+[ "$(updates fails)" = 80 ] || fail "a rank failed: $(updates fails) updates, expected 80"
+run 2 pause --train.steps=10 --run.outages=1:0-0.5
+at_least "$(of pause train_s)" 0.49 || fail "a pause of 0.5 s: the run took $(of pause train_s) s"
+pass "a rank that failed after 0.1 s made ${failed:-0} updates of 80; a pause of 0.5 s took $(of pause train_s) s"
+
 # -- stop and resume
 run 1 whole-run --strategy.name=asgd --optim.name=momentum --run.checkpoint_every=37
 run 1 part --strategy.name=asgd --optim.name=momentum --run.checkpoint_every=37 --train.steps=111

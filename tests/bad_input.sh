@@ -66,6 +66,9 @@ bad 2 'train: --optim.lr: needs a value: --optim.lr=\.\.\.' $train "$m" --optim.
 bad 2 'run.slow: "0:2;1:3" is not RANK:FACTOR' $train "$m" '--run.slow=0:2;1:3' --run.dir=x
 bad 2 'run.slow: there is no rank 1, the job has 1 rank: 0' $train "$m" --run.slow=1:2 --run.dir=x
 bad 2 'run.slow: rank 0 cannot take 0.5 times its time' $train "$m" --run.slow=0:0.5 --run.dir=x
+bad 2 'run.outages: "0:2-1": an outage of rank 0 ends before' $train "$m" --run.outages=0:2-1 --run.dir=x
+bad 2 'run.outages: there is no rank 1, the job has 1 rank: 0' $train "$m" --run.outages=1:2-3 --run.dir=x
+bad 2 'run.outages: .* leaves no worker' $train "$m" --strategy.name=asgd --run.outages=0:2- --run.dir=x
 bad 2 'run.jitter: .*there is no "lognromal"; did you mean "lognormal"' \
   $train "$m" '--run.jitter=lognromal 0.5' --run.dir=x
 bad 2 'run.jitter: "lognormal" is not "lognormal SIGMA"' $train "$m" --run.jitter=lognormal --run.dir=x

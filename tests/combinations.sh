@@ -6,6 +6,8 @@ scratch
 digits 2000 100
 printf '1 1:0.5 3:1\n-1 2:1\n1 1:1 2:0.25\n-1 3:2\n' > good.libsvm
 "$TRIREME" data import libsvm good.libsvm --out sparse.h5 > import.log 2>&1 || fail "data import libsvm"
+"$TRIREME" plan --data.file=digits.h5 --model="mlp 784-16-10 relu" --ranks=1 --calibrate=machine.json > plan.log 2>&1 ||
+  { cat plan.log; fail "plan --calibrate"; }
 "$TRIREME" options --combinations > table || fail "options --combinations"
 
 rows=0

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Training on the virtual network: equal bits in every run, on any number of threads, for all methods; the bits of the
-# real network where they do not depend on time; resumed runs; refusals.
+# real network where they do not depend on time; resumed runs; times; outages; refusals.
 . "$(dirname "$0")/lib.sh"
 scratch
 digits 800 200
@@ -72,7 +72,10 @@ pass "modeled times"
 
 # Times alone: those of the run with gradients, and no scores, weights or checkpoints that look like results.
 # staleness RUN: every figure of staleness in it
-staleness() { cat "$1/staleness.json" 2> /dev/null; grep -o '"staleness[^,}]*' "$1/metrics.jsonl" "$1/summary.json" | cut -d: -f2-; }
+staleness() {
+  cat "$1/staleness.json" 2> /dev/null
+  grep -o '"staleness[^,}]*' "$1/metrics.jsonl" "$1/summary.json" | cut -d: -f2-
+}
 # times RUN: steps and virtual times of its lines
 times() { grep -o '"step":[0-9]*\|"virtual_s":[^,}]*' "$1/metrics.jsonl"; }
 for method in $methods; do
@@ -88,6 +91,53 @@ for method in $methods; do
     { cat times/metrics.jsonl; fail "$method without gradients: scores"; }
   [ -z "$(ls times/checkpoints)" ] || fail "$method without gradients: checkpoints"
   pass "$method: the same times and staleness without gradients"
+done
+
+# Outages. A batch takes 1 s, messages nothing, and 40 batches of 4 workers 10 s. The batch that a worker computes as it
+# pauses is completed as much later; the one that it computes as it fails is another's, after all others. Rank 3:
+#   option      its batches end at   batches  the others have  in all, s
+#   0-5         6, 7, ..             6 or 7   15 by 5 s        12
+#   2.5-4.5     1, 2, 5, 6, ..       8 or 9   15 by 5 s        11
+#   2.5-        1, 2                 2        37 by 13 s       14
+#   0-, 0-100   none                 0        39 by 13 s       14
+work_of() { of "$1" train_s | awk '{ printf "%.6f", $1 }'; }
+# updates RUN RANK: gradients of the rank
+updates() { grep -o "\"rank\":$2,\"updates\":[0-9]*" "$1/staleness.json" | sed 's/.*://' | grep . || echo 0; }
+outage() { simulate 4 outage --run.overwrite=yes --data.validation=0 --train.steps=40 --simulate.latency=0 \
+             --simulate.bandwidth=1e18 --run.jitter= --simulate.gradients="${gradients:-yes}" "$@"; }
+outage --device.gflops=1 --strategy.name=asgd
+gflops=$(of outage train_s | awk '{ printf "%.12g", $1 / 10 }')
+for case in "none 10.000000 10 10" "3:0-5 12.000000 6 7" "3:2.5-4.5 11.000000 8 9" "3:2.5- 14.000000 2 2" \
+            "3:0- 14.000000 0 0" "3:0-100 14.000000 0 0"; do
+  read -r outages seconds least most <<< "$case"
+  for gradients in yes no; do
+    outage --device.gflops="$gflops" --strategy.name=asgd --run.outages="${outages#none}"
+    [ "$(work_of outage)" = "$seconds" ] || fail "outages $outages: $(work_of outage) s, expected $seconds"
+    [ "$(of outage steps)" = 40 ] || fail "outages $outages: $(of outage steps) steps"
+    mine=$(updates outage 3) sum=0
+    for rank in 0 1 2 3; do sum=$((sum + $(updates outage $rank))); done
+    [ "$mine" -ge "$least" ] && [ "$mine" -le "$most" ] || fail "outages $outages: rank 3 computes $mine batches"
+    [ $sum = 40 ] || fail "outages $outages: $sum gradients"
+  done
+  pass "run.outages=$outages: $seconds s, $mine batches of rank 3"
+done
+gradients=yes
+# Methods that wait for all ranks wait for the end of a pause; a batch is 4 shards of 1/4 s.
+for method in sync "ssp --strategy.slack=2"; do
+  outage --device.gflops="$gflops" --strategy.name=${method} --run.outages=1:2.6-4.6
+  [ "$(work_of outage)" = 12.000000 ] || fail "$method, a pause of 2 s: $(work_of outage) s, expected 12"
+done
+# Every method that takes a failure makes all its updates, with equal bits each time.
+for method in asgd "asgd --strategy.tau=3" "asgd --strategy.servers=1" "asgd --strategy.aggregate=node" groups hogwild \
+              softsync dcasgd easgd eamsgd adpsgd sgp keuper; do
+  for outages in 2:0.001- "0:0.0005-, 2:0.001-0.003, 1:0-0.002"; do
+    simulate 4 fails --run.overwrite=yes --strategy.name=${method} --run.outages="$outages" --simulate.nodes=2
+    simulate 4 fails-again --run.overwrite=yes --strategy.name=${method} --run.outages="$outages" --simulate.nodes=2 \
+      --simulate.threads=1
+    equal fails fails-again "$method, $outages"
+    [ "$(of fails steps)" = 48 ] && [ "$(of fails samples)" = "$(of "asgd-4" samples)" ] ||
+      fail "$method, $outages: $(of fails steps) steps, $(of fails samples) samples"
+  done
 done
 
 # Random schedules: other orders, the same bits where they must not depend on them.

@@ -43,7 +43,7 @@ static bool asgd_serve(void *context, const struct server_chunk *chunk, struct s
     gradient_sum_set_rule(&update, call);
     server_weights_update(s, chunk, update, call->in);
   }
-  server_weights_reply(chunk, call);
+  server_weights_reply(s, chunk, call);
   return true;
 }
 

@@ -37,36 +37,62 @@ static struct trm_batch_part assignment_part(const struct batch_assignment *a, i
     .batch = (uint64_t)(number / a->parts), .part = (uint32_t)(number % a->parts), .parts = (uint32_t)a->parts};
 }
 
+static void assignment_add_undone(struct batch_assignment *a, struct trm_batch_part part)
+{
+  a->undone = trm_grow(a->undone, &a->undone_capacity, a->undones, a->undones + 1, sizeof *a->undone,
+                       "parts of batches that are not done");
+  a->undone[a->undones++] = part;
+}
+
 /* Takes the first of the worker's undone parts, if it is of a batch below `end`. */
 static bool assignment_take_undone(struct batch_assignment *a, struct trm_batch_part *part)
 {
   if (a->undones == 0 || a->undone[0].batch >= a->end || shared_counters_read(&a->counters, HALT_REQUESTS) > 0)
     return false;
-  *part = a->undone[0];
+  *part = a->assigned = a->undone[0];
   memmove(a->undone, a->undone + 1, --a->undones * sizeof *a->undone);
   return true;
+}
+
+/* The number that the rule would assign from is below. Static and split: the batch before which all stop counts. */
+static int64_t assignment_limit(const struct batch_assignment *a, int64_t halt)
+{
+  const int64_t limit = (int64_t)a->end * a->parts;
+  return a->rule != ASSIGN_DYNAMIC && halt > 0 && halt - 1 < limit ? halt - 1 : limit;
+}
+
+bool batch_assignment_has_next(struct batch_assignment *a)
+{
+  if (a->undones > 0 && a->undone[0].batch < a->end)
+    return shared_counters_read(&a->counters, HALT_REQUESTS) == 0;
+  const int64_t next = a->rule == ASSIGN_DYNAMIC ? shared_counters_read(&a->counters, NEXT) : a->next;
+  return next < assignment_limit(a, shared_counters_read(&a->counters, HALT_POINT));
+}
+
+void batch_assignment_return(struct batch_assignment *a)
+{
+  assignment_add_undone(a, a->assigned);
 }
 
 bool batch_assignment_next(struct batch_assignment *a, struct trm_batch_part *part)
 {
   if (assignment_take_undone(a, part))
     return true;
-  int64_t next = a->next, limit = (int64_t)a->end * a->parts;
+  int64_t next = a->next, halt = 0;
   if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per part */
     next = call_order_part(a->order, shared_counters_add(&a->counters, NEXT, 1));
   } else {
-    int64_t halt = shared_counters_read(&a->counters, HALT_POINT);
+    halt = shared_counters_read(&a->counters, HALT_POINT);
     if (halt < 0 && a->worker == 0) {
       const int64_t decided = assignment_halt_clock(a);
       shared_counters_add(&a->counters, HALT_POINT, decided - halt);
       halt = decided;
     }
-    limit = halt > 0 && halt - 1 < limit ? halt - 1 : limit;
   }
-  if (next >= limit)
+  if (next >= assignment_limit(a, halt))
     return false;
   a->next = next + (a->rule == ASSIGN_STATIC ? a->workers : 1);
-  *part = assignment_part(a, next);
+  *part = a->assigned = assignment_part(a, next);
   return true;
 }
 
@@ -86,13 +112,6 @@ void batch_assignment_halt(struct batch_assignment *a)
 }
 
 /* -- quiesce points */
-
-static void assignment_add_undone(struct batch_assignment *a, struct trm_batch_part part)
-{
-  a->undone = trm_grow(a->undone, &a->undone_capacity, a->undones, a->undones + 1, sizeof *a->undone,
-                       "parts of batches that are not done");
-  a->undone[a->undones++] = part;
-}
 
 /* Batches that the parts are, by their sizes. */
 static double assignment_batches(const struct trm_batch_part *part, size_t count)
@@ -174,6 +193,27 @@ static struct trm_batch_part *assignment_gather(struct batch_assignment *a, size
   return all;
 }
 
+/* Divides the undone parts, which every rank has, among the workers that do not fail. */
+static void assignment_divide(struct batch_assignment *a, const struct trm_batch_part *undone, size_t undones)
+{
+  const size_t shares = (size_t)(a->workers - a->failures), share = (size_t)(a->worker - a->failures_below);
+  a->undones = 0;
+  for (size_t i = 0; i < undones && a->leader && !a->fails; i++)
+    if (i % shares == share)
+      assignment_add_undone(a, undone[i]);
+}
+
+/* The same for parts that rank 0 has, *undone there. Collective. */
+static void assignment_divide_from_root(struct batch_assignment *a, const struct trm_batch_part *undone, size_t undones)
+{
+  struct trm_batch_part *all = trm_alloc(undones * sizeof *all, "parts of batches that are not done");
+  if (undone)
+    memcpy(all, undone, undones * sizeof *all);
+  a->comm->ops->broadcast(a->comm, all, undones * sizeof *all, TRM_BYTE, 0);
+  assignment_divide(a, all, undones);
+  trm_free(all);
+}
+
 /* Sets the counters, and static and split workers, for the batches from `untouched` on. */
 static void assignment_reset(struct batch_assignment *a)
 {
@@ -208,6 +248,8 @@ void batch_assignment_quiesce(struct batch_assignment *a, uint64_t *updates, str
   *updates = assignment_updates(a, sum[1]);
   *undone = sum[0] > 0 ? assignment_gather(a, (size_t)sum[0]) : NULL;
   *undones = *undone ? (size_t)sum[0] : 0;
+  if (sum[0] > 0 && a->failures > 0)
+    assignment_divide_from_root(a, *undone, (size_t)sum[0]);
   assignment_reset(a);
 }
 
@@ -215,10 +257,7 @@ void batch_assignment_restart(struct batch_assignment *a, uint64_t updates, cons
                               size_t undones)
 {
   a->untouched = updates + (uint64_t)ceil(assignment_batches(undone, undones) - 1e-6);
-  a->undones = 0;
-  for (size_t i = 0; i < undones && a->leader; i++)
-    if (i % (size_t)a->workers == (size_t)a->worker)
-      assignment_add_undone(a, undone[i]);
+  assignment_divide(a, undone, undones);
   a->comm->ops->barrier(a->comm);
   assignment_reset(a);
 }

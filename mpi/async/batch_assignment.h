@@ -7,8 +7,8 @@
  *   ASSIGN_SPLIT    every worker computes its shard of every batch: a batch is a clock of bounded staleness
  *
  * No part is assigned once a rank wants the run to stop. At a quiesce point all batches below `end` are done, except
- * after a stop: then some parts are undone of batches before others that are done. Workers do these first when the run
- * goes on, in this process or on any number of ranks. */
+ * after a stop, and those that failed workers returned: then some parts are undone of batches before others that are
+ * done. Workers that do not fail do these first when the run goes on, in this process or on any number of ranks. */
 #pragma once
 
 #include "mpi/async/call_order.h"
@@ -23,6 +23,8 @@ struct batch_assignment {
   int worker, workers; /* worker: -1 if this rank computes nothing */
   int parts;           /* of a batch; split: 1 */
   int slack;           /* split: maximum distance of workers, in clocks */
+  int failures, failures_below; /* workers that fail in the run: in all, and with lower numbers */
+  bool fails;          /* this one does: undone parts are divided among the others */
   struct call_order *order; /* not owned; NULL: neither recorded nor followed */
   bool leader;         /* this rank requests its worker's parts: one rank of each worker does */
   /* set by the caller before next */
@@ -31,6 +33,7 @@ struct batch_assignment {
   struct trm_comm *comm; /* not owned */
   struct shared_counters counters;
   int64_t next;        /* static: first part that this worker has not started; split: first batch */
+  struct trm_batch_part assigned; /* last */
   uint64_t untouched;  /* first batch of which no part was assigned, as of the last quiesce point */
   struct trm_batch_part *undone; /* (undones) parts of earlier batches that this worker will do, ascending; owned */
   size_t undones, undone_capacity;
@@ -42,6 +45,10 @@ void batch_assignment_free(struct batch_assignment *batches); /* collective */
 
 /* Assigns the worker's next part of a batch below `end`; false: none. Called by its leader. */
 bool batch_assignment_next(struct batch_assignment *batches, struct trm_batch_part *part);
+/* Returns false if the worker will be assigned nothing more before the next quiesce point. */
+bool batch_assignment_has_next(struct batch_assignment *batches);
+/* The part that was assigned last is not done. */
+void batch_assignment_return(struct batch_assignment *batches);
 /* Stops the assignment; split: after the clock at which all workers can end together. */
 void batch_assignment_halt(struct batch_assignment *batches);
 

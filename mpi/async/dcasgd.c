@@ -58,7 +58,7 @@ static bool dcasgd_serve(void *context, const struct server_chunk *chunk, struct
     const struct trm_update update = server_weights_rule(s, call->value[SERVER_RATE], call->value[SERVER_SCALE]);
     server_weights_update(s, chunk, update, call->out);
   }
-  server_weights_reply(chunk, call);
+  server_weights_reply(s, chunk, call);
   memcpy(dcasgd_backup(s, chunk, call->caller), call->out, chunk->n * sizeof(float));
   return true;
 }

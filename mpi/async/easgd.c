@@ -36,6 +36,7 @@ static bool easgd_serve(void *context, const struct server_chunk *chunk, struct 
   const float *restrict w = call->in;
   if (call->kind == READ_CLOCK) {
     memcpy(d, center, chunk->n * sizeof *d);
+    trm_strategy_pass_time(s, 2 * chunk->n);
     return true;
   }
   const float alpha = (float)call->value[0];
@@ -43,6 +44,7 @@ static bool easgd_serve(void *context, const struct server_chunk *chunk, struct 
     d[i] = alpha * (w[i] - center[i]);
     center[i] += d[i];
   }
+  trm_strategy_pass_time(s, 4 * chunk->n);
   ++*chunk->clock;
   snapshots_count(s, chunk, s->options->tau);
   return true;

@@ -9,6 +9,8 @@
 /* Calls in progress for each owner: while one is answered the next one travels. */
 #define DEPTH 4
 
+enum { TAG_PART = 32010 };
+
 /* -- an exchange */
 
 /* Calls at other ranks, begun one owner after the other, so that all owners work at the same time; and between them
@@ -246,33 +248,64 @@ void param_server_free(struct param_server *s)
 
 /* -- whole arrays */
 
-static void server_copy_full(struct param_server *s, int replica, int array, float *to, const float *from)
+/* Where elements of an array are in an owner's shard. */
+struct server_part {
+  float *data; /* NULL: in another node */
+  size_t low, n; /* of the interval: from its begin */
+};
+
+static struct server_part server_part_of(const struct param_server *s, int owner, int array, size_t low, size_t n)
+{
+  const struct server_shard shard = server_shard_of(s, owner);
+  const size_t begin = shard.low > low ? shard.low : low, end = shard.high < low + n ? shard.high : low + n;
+  if (begin >= end)
+    return (struct server_part){0};
+  float *data = shard.arrays ? shard.arrays + (size_t)array * shard.stride + (begin - shard.low) : NULL;
+  return (struct server_part){data, begin - low, end - begin};
+}
+
+void param_server_gather(struct param_server *s, int replica, int array, float *to)
 {
   struct trm_comm *comm = s->plan.comm;
   comm->ops->barrier(comm);
   for (int i = 0; i < server_active_owners(s); i++) {
     const int owner = server_active_owner(s, replica, i);
-    const struct server_shard shard = server_shard_of(s, owner);
-    float *data = shard.arrays ? shard.arrays + (size_t)array * shard.stride : NULL;
-    const size_t n = shard.high - shard.low;
-    if (from && owner == comm->rank)
-      memcpy(data, from + shard.low, n * sizeof *data);
-    if (to && data)
-      memcpy(to + shard.low, data, n * sizeof *data);
-    if (to && s->plan.node->size < comm->size)
-      comm->ops->broadcast(comm, to + shard.low, n, TRM_FLOAT, owner);
+    const struct server_part part = server_part_of(s, owner, array, 0, s->plan.elements);
+    if (part.data)
+      memcpy(to + part.low, part.data, part.n * sizeof *to);
+    if (s->plan.node->size < comm->size)
+      comm->ops->broadcast(comm, to + part.low, part.n, TRM_FLOAT, owner);
   }
   comm->ops->barrier(comm);
 }
 
-void param_server_gather(struct param_server *s, int replica, int array, float *to)
+void param_server_read(struct param_server *s, int replica, int array, size_t low, size_t n, float *to)
 {
-  server_copy_full(s, replica, array, to, NULL);
+  struct trm_comm *comm = s->plan.comm;
+  const bool sends = server_node_rank(s, 0) < 0;
+  struct trm_request *request;
+  comm->ops->barrier(comm);
+  for (int i = 0; i < server_active_owners(s); i++) {
+    const int owner = server_active_owner(s, replica, i);
+    const struct server_part part = server_part_of(s, owner, array, low, n);
+    if (comm->rank == 0 && part.data) {
+      memcpy(to + part.low, part.data, part.n * sizeof *to);
+    } else if (comm->rank == 0 && part.n > 0) {
+      comm->ops->receive_begin(comm, to + part.low, part.n, TRM_FLOAT, owner, TAG_PART, &request);
+      comm->ops->wait(&request);
+    } else if (comm->rank == owner && part.n > 0 && sends) {
+      comm->ops->send_begin(comm, part.data, part.n, TRM_FLOAT, 0, TAG_PART, &request);
+      comm->ops->wait(&request);
+    }
+  }
+  comm->ops->barrier(comm);
 }
 
-void param_server_scatter(struct param_server *s, int replica, int array, const float *from)
+void param_server_write(struct param_server *s, int array, size_t low, size_t n, const float *from)
 {
-  server_copy_full(s, replica, array, NULL, from);
+  const struct server_part part = server_part_of(s, s->plan.comm->rank, array, low, n);
+  if (part.n > 0)
+    memcpy(part.data, from + part.low, part.n * sizeof *from);
 }
 
 void param_server_set_clocks(struct param_server *s, int64_t clock)

@@ -107,11 +107,13 @@ void param_server_finish(struct param_server *server);
  * point. */
 int64_t param_server_calls(const struct param_server *server);
 
-/* -- between quiesce and the next call. All collective over comm. */
+/* -- between quiesce and the next call. Collective over comm, except where they say that they are not. */
 /* Gathers a whole array of a replica into to (elements) on every rank. */
 void param_server_gather(struct param_server *server, int replica, int array, float *to);
-/* Sets a whole array of a replica; every rank passes the same values. */
-void param_server_scatter(struct param_server *server, int replica, int array, const float *from);
+/* Copies elements [low, low + n) of an array of a replica into to (n) on rank 0; `to` is unused on the others. */
+void param_server_read(struct param_server *server, int replica, int array, size_t low, size_t n, float *to);
+/* Sets those of elements [low, low + n) that this rank owns, from values (n). Not collective. */
+void param_server_write(struct param_server *server, int array, size_t low, size_t n, const float *from);
 void param_server_set_clocks(struct param_server *server, int64_t clock);
 /* Calls visit for each chunk that this rank owns. Not collective. */
 void param_server_visit(struct param_server *server, void (*visit)(void *context, const struct server_chunk *chunk),

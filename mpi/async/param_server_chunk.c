@@ -17,18 +17,17 @@ bool server_is_centralized(const struct param_server *s)
   return s->plan.replicas == 1;
 }
 
-/* The number of the owner among the ranks of this node; -1: it is in another. */
-static int server_node_rank(const struct param_server *s, int owner)
+int server_node_rank(const struct param_server *s, int rank)
 {
   int low = 0, high = s->plan.node->size;
   while (low < high) {
     const int middle = low + (high - low) / 2;
-    if (s->node_rank[middle] < owner)
+    if (s->node_rank[middle] < rank)
       low = middle + 1;
     else
       high = middle;
   }
-  return low < s->plan.node->size && s->node_rank[low] == owner ? low : -1;
+  return low < s->plan.node->size && s->node_rank[low] == rank ? low : -1;
 }
 
 struct server_shard server_shard_of(const struct param_server *s, int owner)

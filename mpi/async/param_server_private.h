@@ -63,6 +63,8 @@ int param_server_owner(const struct param_server *server, int replica, size_t ch
 /* The owners that have chunks of a replica: how many, and the one of this number. */
 int server_active_owners(const struct param_server *server);
 int server_active_owner(const struct param_server *server, int replica, int number);
+/* The number of an owner, or of another rank, among the ranks of this node; -1: it is in another. */
+int server_node_rank(const struct param_server *server, int rank);
 struct server_shard server_shard_of(const struct param_server *server, int owner);
 /* Returns true if this rank runs calls on the owner's chunks itself, in shared memory. */
 bool param_server_is_direct(const struct param_server *server, int owner);

@@ -64,10 +64,12 @@ void server_weights_update(const struct trm_strategy *s, const struct server_chu
   snapshots_count(s, chunk, update.batches > 0 ? update.batches : together > 0 ? together : 1);
 }
 
-void server_weights_reply(const struct server_chunk *chunk, struct server_call *call)
+void server_weights_reply(const struct trm_strategy *s, const struct server_chunk *chunk, struct server_call *call)
 {
-  if (call->out)
-    memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
+  if (!call->out)
+    return;
+  memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
+  trm_strategy_pass_time(s, 2 * chunk->n);
 }
 
 size_t server_weights_trained(const struct trm_strategy *s, size_t low, size_t n)
@@ -97,36 +99,35 @@ int server_weights_quiesce(struct trm_strategy *s)
   return TRM_OK;
 }
 
-int server_weights_collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
+/* Arrays of the workers' own are those of rank 0. */
+int server_weights_read(struct trm_strategy *s, int state, size_t low, size_t n, float *to)
 {
-  struct worker *w = worker_of(s);
-  for (int i = 0; i <= server_weights_states(s); i++) {
-    if (!w->view[i])
-      w->view[i] = trm_alloc(s->elements * sizeof(float), "the whole state");
-    param_server_gather(w->server, 0, i, w->view[i]);
-    view[i] = w->view[i];
-  }
-  for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
-    view[i] = w->state[i - 1]; /* rank 0's */
+  const struct worker *w = worker_of(s);
+  if (state <= server_weights_states(s))
+    param_server_read(w->server, 0, state, low, n, to);
+  else if (s->comm->rank == 0)
+    memcpy(to, w->state[state - 1] + low, n * sizeof *to);
+  return TRM_OK;
+}
+
+int server_weights_write(struct trm_strategy *s, int state, size_t low, size_t n, const float *from)
+{
+  const struct worker *w = worker_of(s);
+  if (state <= server_weights_states(s))
+    param_server_write(w->server, state, low, n, from);
+  float *own = state == 0 ? s->w : w->plan.local ? w->state[state - 1] : NULL;
+  if (own && !s->local_state_restored)
+    memcpy(own + low, from, n * sizeof *from);
   return TRM_OK;
 }
 
 int server_weights_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
-  struct worker *w = worker_of(s);
-  const size_t bytes = s->elements * sizeof(float);
-  for (int i = 0; i <= server_weights_states(s); i++)
+  for (int i = 0; i <= s->optimizer->states; i++)
     if (from[i])
-      param_server_scatter(w->server, 0, i, from[i]);
-  if (!s->local_state_restored) {
-    param_server_set_clocks(w->server, worker_gradients(s, updates));
-    if (from[0])
-      memcpy(s->w, from[0], bytes);
-    for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
-      if (from[i])
-        memcpy(w->state[i - 1], from[i], bytes);
-  }
+      server_weights_write(s, i, 0, s->elements, from[i]);
+  if (!s->local_state_restored)
+    param_server_set_clocks(worker_of(s)->server, worker_gradients(s, updates));
   worker_restore(s, updates);
-  snapshots_server_weights(s, -1);
-  return TRM_OK;
+  return snapshots_server_weights(s, -1);
 }

@@ -22,9 +22,10 @@ int server_weights_step(struct trm_strategy *strategy, double rate, struct trm_l
 #define SERVER_WEIGHTS_SLOTS                                                                  \
   .next_batch = worker_next_batch, .quiesce = server_weights_quiesce,                         \
   .snapshot = snapshots_request, .snapshot_weights = snapshots_server_weights,                \
-  .collect = server_weights_collect
+  .read = server_weights_read, .write = server_weights_write
 int server_weights_quiesce(struct trm_strategy *strategy);
-int server_weights_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
+int server_weights_read(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
+int server_weights_write(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
 int server_weights_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
 
 /* -- within a handler */
@@ -36,7 +37,8 @@ void server_weights_update(const struct trm_strategy *strategy, const struct ser
 /* Returns the staleness of the call's gradient, at least 1, with strategy.rate=staleness; otherwise 1. */
 double server_weights_rate_divisor(const struct trm_strategy *strategy, const struct server_call *call);
 /* Returns the weights if the call requests them. */
-void server_weights_reply(const struct server_chunk *chunk, struct server_call *call);
+void server_weights_reply(const struct trm_strategy *strategy, const struct server_chunk *chunk,
+                          struct server_call *call);
 
 /* to += factor * g; to, g (n) */
 void server_weights_axpy(const struct trm_strategy *strategy, double factor, size_t n, float *to, const float *g);

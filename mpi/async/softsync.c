@@ -47,7 +47,7 @@ static bool softsync_serve(void *context, const struct server_chunk *chunk, stru
 {
   if (call->kind == SERVER_PUSH)
     softsync_receive(context, chunk, call);
-  server_weights_reply(chunk, call);
+  server_weights_reply(context, chunk, call);
   return true;
 }
 

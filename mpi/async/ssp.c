@@ -81,10 +81,12 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
 {
   const size_t slack = ssp_slack(s), slot = (size_t)call->value[CLOCK] % (slack + 1);
   float *received = ssp_counter(s, chunk, slot), *failed = ssp_counter(s, chunk, slack + 1);
-  if (call->in)
+  if (call->in) {
     memcpy(ssp_gradient(s, chunk, slot, call->caller), call->in, chunk->n * sizeof(float));
-  else
+    trm_strategy_pass_time(s, 2 * chunk->n);
+  } else {
     *failed = 1;
+  }
   if (++*received < (float)worker_count(s))
     return;
   *received = 0;
@@ -96,14 +98,17 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
 
 static bool ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
+  const struct trm_strategy *s = context;
   if (call->kind == SERVER_PUSH)
-    ssp_receive(context, chunk, call);
+    ssp_receive(s, chunk, call);
   else if ((double)*chunk->clock < call->value[CLOCK])
     return false;
-  if (call->kind == READ_STATE)
+  if (call->kind == READ_STATE) {
     memcpy(call->out, server_array(chunk, 1 + (int)call->value[STATE]), chunk->n * sizeof(float));
-  else
-    server_weights_reply(chunk, call);
+    trm_strategy_pass_time(s, 2 * chunk->n);
+  } else {
+    server_weights_reply(s, chunk, call);
+  }
   return true;
 }
 

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "train/slowdown.h"
 #include "train/stop.h"
 
 /* -- creation */
@@ -128,6 +129,11 @@ static int worker_create_assignment(struct trm_strategy *s)
     .leader = w->number >= 0 && w->group->rank == 0,
     .order = w->order,
   };
+  if (s->slowdown) { /* failures: each rank is a worker */
+    w->assignment.failures = s->slowdown->failures;
+    w->assignment.failures_below = s->slowdown->failures_below;
+    w->assignment.fails = s->slowdown->fails;
+  }
   if (w->plan.splits_batch) {
     w->assignment.rule = ASSIGN_SPLIT;
     w->assignment.slack = (int)o->slack;
@@ -197,8 +203,6 @@ void worker_destroy(struct trm_strategy *s)
     s->device->ops->release(s->device, w->array[i]);
   for (int i = 0; i < w->blocks; i++)
     trm_free(w->block[i]);
-  for (int i = 0; i < TRM_MAX_STATES; i++)
-    trm_free(w->view[i]);
   s->comm->ops->release(w->group);
   s->comm->ops->release(w->node);
   trm_free(w);
@@ -225,6 +229,18 @@ static bool worker_stop_requested(void *context)
   return trm_stop_requested() && !w->halted;
 }
 
+/* Waits for the end of an outage. Returns false if the worker computes nothing before the next quiesce point. */
+static bool worker_outlast_outage(struct trm_strategy *s)
+{
+  struct batch_assignment *assignment = &worker_of(s)->assignment;
+  while (s->slowdown && trm_slowdown_is_out(s->slowdown)) {
+    if (s->slowdown->failed || !batch_assignment_has_next(assignment))
+      return false;
+    trm_slowdown_rest(s->slowdown);
+  }
+  return true;
+}
+
 /* Peers: takes the snapshots that are due before this worker's batch. */
 static void worker_take_snapshots(struct trm_strategy *s, uint64_t batch)
 {
@@ -243,8 +259,11 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_pa
       worker_announce_halt(s, true);
     return false;
   }
+  if (s->abandoned)
+    batch_assignment_return(&w->assignment);
+  s->abandoned = false;
   struct trm_batch_part assigned = {.parts = 0};
-  if (w->assignment.leader && !batch_assignment_next(&w->assignment, &assigned))
+  if (worker_outlast_outage(s) && w->assignment.leader && !batch_assignment_next(&w->assignment, &assigned))
     assigned.parts = 0;
   if (w->group->size > 1)
     w->group->ops->broadcast(w->group, &assigned, sizeof assigned, TRM_BYTE, 0);

@@ -38,7 +38,6 @@ struct worker {
   bool halted;                         /* this rank's stop request has been announced */
   struct trm_staleness staleness;
   float *state[TRM_MAX_STATES - 1];    /* local: (elements) each */
-  float *view[TRM_MAX_STATES];         /* for checkpoints, (elements) each, NULL before the first */
   void *array[WORKER_MAX_ARRAYS];      /* (arrays) device, owned: all that worker_array has made */
   void *block[WORKER_MAX_BLOCKS];      /* (blocks) owned: all that worker_alloc has made */
   int arrays, blocks;

@@ -58,7 +58,7 @@ struct trm_run_options {
   char *dir, *resume;
   int64_t seed, lanes, checkpoint_every, keep;
   bool overwrite, singletons;
-  char *slow, *jitter; /* train/slowdown.h */
+  char *slow, *jitter, *outages; /* train/slowdown.h */
   char *record; /* folder: the order of events of an asynchronous run */
   enum trm_trace_mode trace;
 };
@@ -75,7 +75,8 @@ struct trm_device_options {
 /* The virtual network (mpi/virtual.h). */
 struct trm_simulate_options {
   int64_t workers, nodes, cores, threads, schedule;
-  double latency, bandwidth, service, service_bandwidth; /* s, bytes/s, s, bytes/s */
+  double slice, latency, bandwidth, node_latency, node_bandwidth, service, service_bandwidth; /* s, bytes/s, ... */
+  char *machine; /* a file of plan/machine.h */
   bool gradients;
   char *replay; /* folder written with run.record */
 };

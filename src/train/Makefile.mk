@@ -2,6 +2,8 @@
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
 	src/train/pipeline.h \
+	src/train/charged_device.c \
+	src/train/charged_device.h \
 	src/train/compatibility.c \
 	src/train/compatibility.h \
 	src/train/pipeline_schedule.c \
@@ -37,6 +39,7 @@ libtrireme_la_SOURCES += \
 	src/train/trainer.h
 traininclude_HEADERS += \
 	src/train/checkpoint.h \
+	src/train/costs.h \
 	src/train/dataset.h \
 	src/train/grid.h \
 	src/train/row_trainer.h \

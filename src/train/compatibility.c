@@ -5,14 +5,15 @@
 #include "core/status.h"
 #include "nn/loss.h"
 #include "train/pipeline_schedule.h"
+#include "train/slowdown.h"
 
 enum feature {
   LANES, ACCUMULATE, PIPELINE, TENSOR, NO_FLUSH, PIPEDREAM, NO_STASH, RECOMPUTE, ZERO, SHARDED, OFFLOAD, DEVICE_MEMORY,
   ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, AGGREGATE, NO_AGGREGATE, TAU, NO_TAU, STALE_RATE,
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
-  SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, REDUCING_LAYER, PATIENCE, RESUMED, CHECKPOINTS,
-  REPLAY, FEATURES
+  SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
+  CHECKPOINTS, REPLAY, FAILURES, STATIC, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -70,9 +71,12 @@ static const struct {
   [THREADS] = {"parallel.threads above 1", "--parallel.threads=2", false},
   [NO_GRADIENTS] = {"simulate.gradients=no",
                     "--simulate.workers=2 --simulate.gradients=no --run.checkpoint_every=-1", false},
+  [MACHINE] = {"simulate.machine", "--simulate.workers=2 --simulate.machine=machine.json", false},
   [REDUCING_LAYER] = {"a layer that sums over the ranks of a batch (batch_norm)", "--model=resnet20", false},
   [PATIENCE] = {"train.stop_patience", "--train.stop_patience=1 --data.validation=0.1", false},
   [RESUMED] = {"run.resume", "--run.resume=auto", false},
+  [FAILURES] = {"a failure (run.outages without an end)", "--run.outages=1:0-", false},
+  [STATIC] = {"strategy.data=static", "--strategy.name=asgd --strategy.data=static", false},
   [CHECKPOINTS] = {"run.checkpoint_every other than -1", "--run.checkpoint_every=1", false},
   [REPLAY] = {"simulate.replay", "--simulate.replay=order --strategy.name=asgd", false},
 };
@@ -113,6 +117,7 @@ static const struct {
   {CLIP, NO_CLIP, "the norm is that of all workers' gradients together, which are never in one place"},
   {CLIP, ROWS, "there is no gradient of a batch"},
   {ACCUMULATE, ROWS, "there is no gradient of a batch"},
+  {RECORD, FAILURES, "the parts that a failed worker returns are not recorded"},
   {RECORD, NO_RECORD, "it makes no calls on a parameter server, whose order could be recorded"},
   {RECORD, AGGREGATE, "the order in which gradients are added to a node's sum is not recorded"},
   {REPLAY, REAL_RANKS, "only virtual ranks can be made to wait for their turn"},
@@ -121,6 +126,9 @@ static const struct {
   {SIMULATED, TRACE, "passes run in other threads, and take no time of the virtual clock"},
   {SIMULATED, THREADS, "a virtual rank computes in one thread; simulate.threads says how many compute at a time"},
   {SIMULATED, DEVICE_MEMORY, "each of the ranks would need an accelerator of its own"},
+  {MACHINE, REAL_RANKS, "only the virtual network has modeled times"},
+  {MACHINE, PIPELINE, "the time of a stage is modeled by device.gflops (trireme plan predicts that of a layout)"},
+  {MACHINE, ROWS, "the time of a row is modeled by device.gflops"},
   {NO_GRADIENTS, REAL_RANKS, "only the virtual network has times without computations"},
   {NO_GRADIENTS, PIPELINE, "passes communicate, and cannot be left out (trireme plan predicts the time of a layout)"},
   {NO_GRADIENTS, TENSOR, "passes communicate, and cannot be left out (trireme plan predicts the time of a layout)"},
@@ -129,6 +137,9 @@ static const struct {
   {NO_GRADIENTS, PATIENCE, "no score is measured"},
   {NO_GRADIENTS, RESUMED, "no weights are trained"},
   {NO_GRADIENTS, CHECKPOINTS, "there are no trained weights to keep"},
+  {FAILURES, GROUPS, "the others of its group would wait forever"},
+  {FAILURES, SHARDED_BATCH, "the others would wait for its shards forever; an outage with an end is waited for"},
+  {FAILURES, STATIC, "the batches of a failed worker are nobody's"},
 };
 
 enum { ROWS_OF_TABLE = sizeof incompatibilities / sizeof *incompatibilities };
@@ -189,9 +200,12 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [TRACE] = o->run.trace != TRM_TRACE_NONE,
     [THREADS] = o->parallel.threads > 1,
     [NO_GRADIENTS] = !o->simulate.gradients,
+    [MACHINE] = o->simulate.machine[0] != '\0',
     [REDUCING_LAYER] = run->reduces,
     [PATIENCE] = o->train.stop_patience > 0,
     [RESUMED] = o->run.resume[0] != '\0',
+    [FAILURES] = trm_slowdown_has_failures(o->run.outages),
+    [STATIC] = asynchronous && o->strategy.data == TRM_ASSIGN_STATIC,
     [CHECKPOINTS] = o->run.checkpoint_every != -1,
     [REPLAY] = o->simulate.replay[0] != '\0',
   };

@@ -12,6 +12,7 @@
 /* Limits of the options; larger factors are probably typos. */
 #define MAX_SLOW 1e6
 #define MAX_SIGMA 4.0
+#define MIN_REAL_REST 1e-3 /* seconds, on a real network */
 
 /* -- the options */
 
@@ -117,6 +118,76 @@ static int slowdown_read_jitter(struct trm_slowdown *slowdown, const char *text)
   return TRM_OK;
 }
 
+/* Reads one "RANK:FROM-TO" or "RANK:FROM-" at *text and moves *text to the next one or the end. */
+static int slowdown_read_outage(const char *all, const char **text, double *rank, struct trm_outage *outage)
+{
+  *outage = (struct trm_outage){.to = INFINITY};
+  *rank = -1;
+  bool valid = slowdown_read_number(text, rank) && *rank == floor(*rank) && *(*text)++ == ':' &&
+               slowdown_read_number(text, &outage->from) && *(*text)++ == '-';
+  if (valid && !strchr(", ", **text))
+    valid = slowdown_read_number(text, &outage->to);
+  const bool more = valid && **text == ',';
+  *text += more ? 1 + strspn(*text + 1, " ") : 0;
+  if (!valid || (**text == '\0') == more)
+    return trm_error(TRM_USAGE, "run.outages: \"%.80s\" is not RANK:FROM-TO or RANK:FROM-, or several with commas "
+                     "(3:1.5-2.5, 5:10-)", all);
+  return TRM_OK;
+}
+
+/* An outage of a rank, with those that `all` names before it, up to `end`. */
+static int slowdown_check_outage(const char *all, const char *end, double rank, const struct trm_outage *outage)
+{
+  int count = 1;
+  if (outage->from >= outage->to)
+    return trm_error(TRM_USAGE, "run.outages: \"%.80s\": an outage of rank %.0f ends before it begins", all, rank);
+  for (const char *text = all; text < end;) {
+    double other;
+    struct trm_outage before;
+    TRM_CHECK(slowdown_read_outage(all, &text, &other, &before));
+    if (other == rank && before.to > outage->from)
+      return trm_error(TRM_USAGE, "run.outages: \"%.80s\": those of rank %.0f are not one after the other", all, rank);
+    count += other == rank;
+  }
+  if (count > TRM_MAX_OUTAGES)
+    return trm_error(TRM_USAGE, "run.outages: rank %.0f has more than %d outages", rank, TRM_MAX_OUTAGES);
+  return TRM_OK;
+}
+
+static int slowdown_read_outages(struct trm_slowdown *slowdown, const char *all, int size, int servers)
+{
+  for (const char *text = all; *text;) {
+    const char *const here = text;
+    double rank;
+    struct trm_outage outage;
+    TRM_CHECK(slowdown_read_outage(all, &text, &rank, &outage));
+    if (rank >= size)
+      return trm_error(TRM_USAGE, "run.outages: there is no rank %.0f, the job has %d rank%s", rank, size,
+                       size == 1 ? ": 0" : "s, from 0");
+    if (rank >= size - servers)
+      return trm_error(TRM_USAGE, "run.outages: rank %.0f is a parameter server, which computes nothing", rank);
+    TRM_CHECK(slowdown_check_outage(all, here, rank, &outage));
+    const bool fails = outage.to == INFINITY;
+    slowdown->failures += fails;
+    slowdown->failures_below += fails && rank < slowdown->rank;
+    if (rank != slowdown->rank)
+      continue;
+    slowdown->outage[slowdown->outages++] = outage;
+    slowdown->fails = fails;
+  }
+  if (slowdown->failures > 0 && slowdown->failures == size - servers)
+    return trm_error(TRM_USAGE, "run.outages: \"%.80s\" leaves no worker", all);
+  return TRM_OK;
+}
+
+bool trm_slowdown_has_failures(const char *outages)
+{
+  for (const char *text = outages; (text = strchr(text, '-'));)
+    if (strchr(", ", *++text))
+      return true;
+  return false;
+}
+
 int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options *options, struct trm_comm *comm,
                         double flop_per_row)
 {
@@ -128,8 +199,10 @@ int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options 
     .seed = (uint64_t)options->run.seed,
     .rank = comm->rank,
     .comm = comm,
+    .batch_rows = (size_t)options->train.batch,
   };
   TRM_CHECK(slowdown_read_slow(slowdown, options->run.slow, comm->size));
+  TRM_CHECK(slowdown_read_outages(slowdown, options->run.outages, comm->size, (int)options->strategy.servers));
   return slowdown_read_jitter(slowdown, options->run.jitter);
 }
 
@@ -150,12 +223,24 @@ double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch)
   }
 }
 
-double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double elapsed_s, uint64_t batch)
+double trm_slowdown_modeled(struct trm_slowdown *slowdown, size_t rows)
+{
+  if (!slowdown->costs)
+    return (double)rows * slowdown->flop_per_row * slowdown->seconds_per_flop;
+  const size_t passes = slowdown->passes, pass_rows = (rows + passes - 1) / passes;
+  if (pass_rows != slowdown->pass_rows) {
+    slowdown->costs->gradient(slowdown->costs, slowdown->model, pass_rows, &slowdown->pass_s);
+    slowdown->pass_rows = pass_rows;
+  }
+  return (double)passes * slowdown->pass_s;
+}
+
+double trm_slowdown_duration(struct trm_slowdown *slowdown, double modeled_s, double elapsed_s, uint64_t batch)
 {
   if (!slowdown->modeled && slowdown->slow_factor == 1 && slowdown->jitter == TRM_JITTER_NONE)
     return elapsed_s;
   const double factor = slowdown->slow_factor * trm_slowdown_factor(slowdown, batch);
-  const double target_s = slowdown->modeled ? flop * slowdown->seconds_per_flop * factor : elapsed_s * fmax(1, factor);
+  const double target_s = slowdown->modeled ? modeled_s * factor : elapsed_s * fmax(1, factor);
   slowdown->batches++;
   if (slowdown->modeled && elapsed_s > target_s) {
     slowdown->overruns++;
@@ -164,18 +249,80 @@ double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double 
   return target_s;
 }
 
+double trm_slowdown_end(const struct trm_slowdown *slowdown, double began_s, double seconds)
+{
+  double end = began_s + seconds;
+  for (int i = 0; i < slowdown->outages; i++) {
+    const double from = slowdown->origin_s + slowdown->outage[i].from, to = slowdown->origin_s + slowdown->outage[i].to;
+    if (to > began_s && from < end)
+      end += to - fmax(from, began_s);
+  }
+  return end;
+}
+
+/* The rank has failed before the end of a computation that began at began_s, or it sleeps for the pauses. */
+static void slowdown_outlast(struct trm_slowdown *slowdown, double began_s)
+{
+  struct trm_comm *comm = slowdown->comm;
+  const double end = slowdown->outages > 0 ? trm_slowdown_end(slowdown, began_s, comm->ops->clock(comm) - began_s) : 0;
+  slowdown->failed = end == INFINITY;
+  if (end > 0 && !slowdown->failed)
+    comm->ops->sleep_until(comm, end, false);
+}
+
+int trm_slowdown_compute(struct trm_slowdown *slowdown, size_t rows, uint64_t batch, int (*work)(void *context),
+                         void *context)
+{
+  struct trm_comm *comm = slowdown->comm;
+  const double began = comm->ops->clock(comm);
+  const double seconds = trm_slowdown_duration(slowdown, trm_slowdown_modeled(slowdown, rows), 0, batch);
+  if (slowdown->fails && trm_slowdown_end(slowdown, began, seconds) == INFINITY) {
+    comm->ops->sleep_until(comm, slowdown->origin_s + slowdown->outage[slowdown->outages - 1].from, false);
+    slowdown->failed = true;
+    return TRM_OK;
+  }
+  const int status = comm->ops->compute(comm, work, context, seconds);
+  slowdown_outlast(slowdown, began);
+  return status;
+}
+
 void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t rows, uint64_t batch)
 {
   struct trm_comm *comm = slowdown->comm;
-  const double flop = (double)rows * slowdown->flop_per_row;
   if (comm->ops->compute) { /* no time has passed but that of messages */
-    comm->ops->compute(comm, NULL, NULL, trm_slowdown_duration(slowdown, flop, 0, batch));
+    trm_slowdown_compute(slowdown, rows, batch, NULL, NULL);
     return;
   }
   const double elapsed_s = comm->ops->clock(comm) - began_s;
-  const double target_s = trm_slowdown_duration(slowdown, flop, elapsed_s, batch);
+  const double target_s = trm_slowdown_duration(slowdown, trm_slowdown_modeled(slowdown, rows), elapsed_s, batch);
   if (target_s > elapsed_s)
     comm->ops->sleep_until(comm, began_s + target_s, false);
+  slowdown_outlast(slowdown, began_s);
+}
+
+/* Returns the end of the outage that the rank is in, by comm's clock; 0: it is in none. */
+static double slowdown_outage_end(const struct trm_slowdown *slowdown)
+{
+  const double now = slowdown->comm->ops->clock(slowdown->comm);
+  for (int i = 0; i < slowdown->outages; i++)
+    if (now >= slowdown->origin_s + slowdown->outage[i].from && now < slowdown->origin_s + slowdown->outage[i].to)
+      return slowdown->origin_s + slowdown->outage[i].to;
+  return 0;
+}
+
+bool trm_slowdown_is_out(struct trm_slowdown *slowdown)
+{
+  const double end = slowdown_outage_end(slowdown);
+  slowdown->failed |= end == INFINITY;
+  return slowdown->failed || end > 0;
+}
+
+void trm_slowdown_rest(struct trm_slowdown *slowdown)
+{
+  struct trm_comm *comm = slowdown->comm;
+  const double min_s = comm->ops->compute ? 0 : MIN_REAL_REST;
+  const double batch_s = fmax(trm_slowdown_modeled(slowdown, slowdown->batch_rows), min_s);
+  comm->ops->sleep_until(comm, fmin(slowdown_outage_end(slowdown), comm->ops->clock(comm) + batch_s), true);
 }
 
 void trm_slowdown_report(const struct trm_slowdown *slowdown, struct trm_comm *comm)

@@ -168,7 +168,11 @@ static int stages_train_input(void *context, int batch, int micro, int slot, boo
 static double stages_action_duration(void *context, int batch, double flop, double elapsed_s)
 {
   const struct stages_run *run = context;
-  return trm_slowdown_duration(&run->t->slowdown, flop, elapsed_s, run->first + (uint64_t)batch);
+  struct trm_slowdown *slowdown = &run->t->slowdown;
+  const double seconds = trm_slowdown_duration(slowdown, flop * slowdown->seconds_per_flop, elapsed_s,
+                                               run->first + (uint64_t)batch);
+  const double began = trainer_clock(run->t) - elapsed_s;
+  return slowdown->outages > 0 ? trm_slowdown_end(slowdown, began, seconds) - began : seconds;
 }
 
 static int stages_gradient_ready(void *context, int batch, size_t low, size_t high, const struct trm_loss_sums *sums)

@@ -193,27 +193,25 @@ struct step_pass {
 static int step_compute(void *context)
 {
   const struct step_pass *pass = context;
-  if (!pass->t->options->simulate.gradients) /* the sums have no rows, and means over them are not a number */
-    return TRM_OK;
   return pass->t->mode->train_batch(pass->t, pass->batch, pass->sums);
 }
 
-/* Computes the gradient of this rank's shard of the batch, in the time that it should take. */
+/* Computes the gradient of this rank's shard of the batch, in the time that it should take. Without simulate.gradients
+ * time passes alone: the sums have no rows, and means over them are not a number. */
 static int step_gradient(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
-  struct trm_comm *comm = t->comm;
   const size_t rows = (batch->high - batch->low) / (size_t)t->strategy.batch_shards;
-  const double began = comm->ops->clock(comm);
   if (!t->computes) {
+    const double began = trainer_clock(t);
     TRM_CHECK(t->mode->train_batch(t, batch, sums));
     if (!t->mode->delays_actions)
       trm_slowdown_wait(&t->slowdown, began, rows, batch->number);
     return TRM_OK;
   }
   struct step_pass pass = {t, batch, sums};
-  const double seconds = trm_slowdown_duration(&t->slowdown, (double)rows * t->slowdown.flop_per_row, 0, batch->number);
   t->computing = true;
-  const int status = comm->ops->compute(comm, step_compute, &pass, seconds);
+  const int status = trm_slowdown_compute(&t->slowdown, rows, batch->number,
+                                          t->options->simulate.gradients ? step_compute : NULL, &pass);
   t->computing = false;
   return status == TRM_OK ? trainer_gradient_ready(t, 0, t->model.parameters, sums) : status;
 }
@@ -230,7 +228,7 @@ static void step_begin_batch(const struct trainer *t, const struct trm_batch_par
   batch->low += from;
 }
 
-/* Computes the gradient of this rank's shard of the batch and makes the strategy's step. */
+/* Computes the gradient of this rank's shard of the batch and makes the strategy's step, unless the rank fails. */
 static int step_train_batch(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   trm_trace_set_step((int64_t)batch->number + 1);
@@ -240,6 +238,9 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
     status = step_gradient(t, batch, sums);
   step_abort_on_failure(t, status);
   TRM_CHECK(status);
+  t->strategy.abandoned = t->slowdown.failed && !t->rows.row; /* a row trainer has made the updates */
+  if (t->strategy.abandoned)
+    return TRM_OK;
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }
 
@@ -281,7 +282,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
     const int batch_status = step_train_batch(t, &batch, &sums);
     status = status == TRM_OK ? batch_status : status;
     s->halt = status != TRM_OK || trm_stop_requested();
-    if (batch_status != TRM_OK)
+    if (batch_status != TRM_OK || s->abandoned)
       continue;
     total->loss += sums.loss;
     total->correct += sums.correct;
@@ -289,7 +290,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
     step_abort_on_failure(t, trainer_log(t, batch.number + 1, batch.high - t->position, &sums, batch.rate));
   }
   s->halt = false;
-  if (t->data->streamed && t->options->simulate.gradients) { /* an empty fetch: this rank needs no more rows of these batches */
+  if (t->data->streamed && t->options->simulate.gradients) { /* an empty fetch: no more rows of these batches */
     size_t low, high;
     trainer_batch_range(t, end - 1, &low, &high);
     step_abort_on_failure(t, t->data->ops->fetch(t->data, t->epoch, low, low, &t->batch));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "core/status.h"
+#include "train/costs.h"
 
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options)
 {
@@ -44,6 +45,13 @@ int trm_strategy_create(struct trm_strategy *strategy)
   if (status != TRM_OK)
     strategy->ops = NULL;
   return status;
+}
+
+void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats)
+{
+  struct trm_comm *comm = strategy->comm;
+  if (strategy->costs)
+    comm->ops->compute(comm, NULL, NULL, strategy->costs->copy * (double)(floats * sizeof(float)));
 }
 
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes)

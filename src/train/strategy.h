@@ -28,6 +28,7 @@
 TRM_BEGIN_DECLS
 
 struct trm_strategy;
+struct trm_slowdown; /* slowdown.h */
 
 /* Local state of one rank, such as a worker's weights or its shard of the server weights. Host memory, owned by the
  * strategy. Saved in checkpoints in addition to the whole arrays, for runs with the same number of ranks. */
@@ -41,6 +42,7 @@ struct trm_local_state {
 };
 
 struct trm_row_trainer; /* row_trainer.h */
+struct trm_array_costs; /* costs.h */
 
 /* Part `part` of `parts` of a batch (trm_interval): the rows of one gradient of an asynchronous method. */
 struct trm_batch_part {
@@ -124,6 +126,7 @@ struct trm_strategy {
   /* set by the caller before create; not owned */
   struct trm_comm *comm;       /* the data axis */
   struct trm_device *device;
+  const struct trm_array_costs *costs; /* of modeled time (train/costs.h); NULL: arithmetic takes none */
   const struct trm_optimizer *optimizer;
   const struct trm_strategy_options *options;  /* section `strategy` */
   const struct trm_parallel_options *parallel; /* sharing, sharding, buckets, offloading */
@@ -158,6 +161,10 @@ struct trm_strategy {
   double wait_s, comm_s;       /* seconds waiting for other ranks, and in communication, so far */
   /* set by the caller */
   bool local_state_restored;   /* set before restore: local_state has the values of the checkpoint */
+  /* Asynchronous methods: outages and failure of this rank; NULL: none (a test's strategy). Not owned. */
+  struct trm_slowdown *slowdown;
+  bool abandoned;              /* the rank has failed: the part that next_batch returned last is not done; next_batch
+                                  clears it, and other ranks do the part after the next quiesce point */
   bool halt;                   /* this rank requests a stop: next_batch returns false on every rank */
   void *impl;
 };
@@ -172,6 +179,9 @@ const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *st
 /* Collective. Selects the row that runs as strategy->ops and calls its slot create. After a failure there is nothing to
  * destroy, and ops is NULL. */
 int trm_strategy_create(struct trm_strategy *strategy);
+/* Passes the modeled time of a loop of the method's own over memory: so many floats, read and written together. The
+ * device passes that of its operations. */
+void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats);
 /* Adds an item to this rank's local state, as "METHOD: name". data must outlive the strategy. TRM_FAILED: there are
  * TRM_MAX_LOCAL_STATES already, or the name is too long. Not collective. */
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes);

@@ -164,13 +164,30 @@ static int train_create_models(struct trainer *t)
   return TRM_OK;
 }
 
+/* With simulate.machine: the strategy gets a device that takes time. */
+static int train_charge_arrays(struct trainer *t)
+{
+  const struct trm_costs *costs = t->modules->costs;
+  struct trm_array_costs arrays;
+  if (t->options->simulate.machine[0] == '\0')
+    return TRM_OK;
+  if (!costs)
+    return trm_error(TRM_USAGE, "simulate.machine: only trireme train reads it");
+  TRM_CHECK(costs->arrays(costs, t->model.parameters, t->optimizer.states, &arrays));
+  trm_charged_device_open(&t->charged, t->modules->device, t->comm, &arrays);
+  return TRM_OK;
+}
+
 static int train_create_strategy(struct trainer *t)
 {
+  TRM_CHECK(train_charge_arrays(t));
   t->strategy = (struct trm_strategy){
     .ops = t->modules->strategy,
     .comm = t->grid->axis[TRM_AXIS_DATA],
-    .device = t->modules->device,
+    .device = t->charged.comm ? &t->charged.device : t->modules->device,
+    .costs = t->charged.comm ? &t->charged.costs : NULL,
     .optimizer = &t->optimizer,
+    .slowdown = &t->slowdown,
     .elements = t->model.parameters,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
@@ -209,6 +226,17 @@ static void train_log_setup(const struct trainer *t)
            (double)part[TRM_BUDGET_PROGRAM] * mb);
 }
 
+/* Checks that simulate.machine has the figures of this model, which is bound. */
+static int train_set_costs(struct trainer *t)
+{
+  struct trm_slowdown *s = &t->slowdown;
+  s->costs = t->modules->costs;
+  s->model = &t->model;
+  s->passes = (size_t)(t->lanes.count > 0 ? t->lanes.count : t->options->train.accumulate);
+  s->pass_rows = 1;
+  return s->costs ? s->costs->gradient(s->costs, s->model, s->pass_rows, &s->pass_s) : TRM_OK;
+}
+
 static int train_set_up(struct trainer *t)
 {
   struct trm_comm *process = t->comm->ops->split_node(t->comm, TRM_SHARE_PROCESS);
@@ -225,6 +253,8 @@ static int train_set_up(struct trainer *t)
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, &t->model));
+  const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
+  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
@@ -234,8 +264,7 @@ static int train_set_up(struct trainer *t)
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
-  const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
-  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));
+  TRM_CHECK(train_set_costs(t));
   TRM_CHECK(trainer_init_or_resume(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, t->options, resumed) : TRM_OK;
@@ -350,7 +379,7 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
   t.wall_began = train_real_clock();
   int status = train_set_up(&t);
   if (status == TRM_OK) {
-    t.began = trainer_clock(&t);
+    t.began = t.slowdown.origin_s = trainer_clock(&t);
     t.wall_began = train_real_clock();
     const char *outcome;
     if (options->run.trace == TRM_TRACE_STEPS)

@@ -9,6 +9,7 @@
 TRM_BEGIN_DECLS
 
 struct trm_pipeline_ops; /* train/pipeline.h */
+struct trm_costs;        /* train/costs.h */
 
 /* The implementations of a run, chosen by the caller; not owned. */
 struct trm_modules {
@@ -22,6 +23,7 @@ struct trm_modules {
   /* Reads the weights of the model from a file of another program (model.init) into host_w (model->parameters), host.
    * Called by one rank. Errors name the file. */
   int (*weights_read)(const char *path, const struct trm_model *model, float *host_w);
+  const struct trm_costs *costs; /* of simulate.machine; NULL: a gradient takes its operations / device.gflops */
 };
 
 /* Means over a split; NAN: not known. */

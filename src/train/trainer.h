@@ -5,6 +5,7 @@
 #include "train/budget.h"
 #include "train/device_batch.h"
 #include "train/pipeline.h"
+#include "train/charged_device.h"
 #include "train/slowdown.h"
 #include "train/row_trainer.h"
 #include "train/run_dir.h"
@@ -99,6 +100,7 @@ struct trainer {
   struct trm_model full_model; /* the whole model, without arrays */
   struct trm_model model;      /* this rank's part */
   struct trm_optimizer optimizer;
+  struct trm_charged_device charged; /* the strategy's, with modules->costs */
   struct trm_strategy strategy;
   const struct trainer_mode *mode; /* chosen when the strategy has been created */
 

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/memory.h"
 #include "kernels/kernels.h"
@@ -50,6 +51,18 @@ static inline void strategy_restore_initial(struct trm_strategy *strategy, float
     from[strategy->optimizer->states] = w;
   CU_ASSERT_EQUAL(strategy->ops->restore(strategy, from, 0), TRM_OK);
   trm_free(w);
+}
+
+/* Copies a state, 0: the weights, to `to` (elements) on rank 0. Collective. */
+static inline int strategy_read(struct trm_strategy *strategy, int state, float *to)
+{
+  const float *view[TRM_MAX_STATES];
+  if (strategy->ops->read)
+    return strategy->ops->read(strategy, state, 0, strategy->elements, to);
+  const int status = strategy->ops->collect(strategy, view);
+  if (status == TRM_OK && strategy->comm->rank == 0)
+    memcpy(to, view[state], strategy->elements * sizeof *to);
+  return status;
 }
 
 /* Slot next_batch of a method that does not divide batches. */

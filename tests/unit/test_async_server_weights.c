@@ -483,12 +483,11 @@ struct pause {
 
 static void pause_take(const struct setup *c, struct trm_strategy *s, struct pause *at)
 {
-  const float *view[TRM_MAX_STATES] = {NULL};
   *at = (struct pause){0};
-  CHECK(c, s->ops->collect(s, view) == TRM_OK);
   for (int i = 0; i <= s->optimizer->states; i++) {
     at->view[i] = array(c->elements);
-    memcpy(at->view[i], view[i], c->elements * sizeof(float));
+    CHECK(c, strategy_read(s, i, at->view[i]) == TRM_OK);
+    s->comm->ops->broadcast(s->comm, at->view[i], c->elements, TRM_FLOAT, 0);
   }
   for (int i = 0; i < s->local_states; i++) {
     at->kept[i] = trm_alloc(s->local_state[i].bytes, "test");

@@ -151,10 +151,17 @@ static void check_service(const struct layout *l, size_t elements)
     CU_ASSERT(sums);
     CU_ASSERT(counts);
   }
-  param_server_scatter(service, plan.replicas - 1, 1, in);
+  const size_t step = elements / 3 + 1; /* intervals that end within chunks */
+  for (size_t low = 0; low < elements; low += step)
+    param_server_write(service, 1, low, elements - low < step ? elements - low : step, in + low);
   memset(out, 0, elements * sizeof *out);
   param_server_gather(service, plan.replicas - 1, 1, out);
   CU_ASSERT(memcmp(in, out, elements * sizeof *in) == 0);
+  memset(out, 0, elements * sizeof *out);
+  for (size_t low = 0; low < elements; low += step + 1)
+    param_server_read(service, plan.replicas - 1, 1, low, elements - low < step + 1 ? elements - low : step + 1,
+                      out + low);
+  CU_ASSERT(world->rank > 0 || memcmp(in, out, elements * sizeof *in) == 0);
   param_server_free(service);
   world->ops->release(node);
   trm_free(in);

@@ -178,7 +178,7 @@ static void trial_draw(struct trial *t, uint64_t seed)
   t->slack = v->slack ? 1 + draw(t, 4, v->slack) : 0;
   t->splits = 1 + draw(t, 5, 3);
   t->plan = (struct trm_virtual_plan){.ranks = ranks, .ranks_per_node = 1 + draw(t, 6, 3), .latency = 1e-4,
-                                      .bandwidth = 1e8, .service = 1e-5, .cores = draw(t, 20, 3), .schedule = seed};
+                                      .bandwidth = 1e8, .service = 1e-5, .cores = draw(t, 20, 3), .slice = 1e-4, .schedule = seed};
   t->gradients = v->lanes || (v->repeats && draw(t, 7, 2)) || draw(t, 7, 4) == 0 ? PARABOLA : WHERE_APPLIED;
   t->assignment = v->repeats || draw(t, 8, 2) ? TRM_ASSIGN_STATIC : TRM_ASSIGN_DYNAMIC;
   t->share = draw(t, 9, 4) ? TRM_SHARE_NODE : TRM_SHARE_NONE;
@@ -583,11 +583,14 @@ static int check_quiesced(struct job *job, uint64_t end)
   struct trial *t = job->trial;
   struct trm_strategy *s = &job->strategy;
   const struct trm_comm_ops *ops = job->comm->ops;
-  const float *view[TRM_MAX_STATES];
+  float *state = trm_alloc(t->elements * sizeof *state, "test");
   ops->barrier(job->comm);
   const uint64_t done = check_batches(job, end);
-  TRM_CHECK(s->ops->collect(s, view));
-  const float *w = s->eval_weights ? s->eval_weights : s->w ? s->w : view[0];
+  for (int i = job->optimizer.states; i >= 0; i--) { /* the weights last */
+    TRM_CHECK(strategy_read(s, i, state));
+    t->bits = job->comm->rank == 0 ? hash(t->bits, state, t->elements) : t->bits;
+  }
+  const float *w = s->eval_weights ? s->eval_weights : s->w ? s->w : state;
   const bool everywhere = !s->provider || job->comm->rank == 0;
   for (size_t i = 0; everywhere && i < t->elements; i++)
     expect(job, fabs((double)w[i]) < 100, "weight %zu is %g", i, (double)w[i]);
@@ -595,8 +598,6 @@ static int check_quiesced(struct job *job, uint64_t end)
   int64_t range[2] = {(int64_t)bits, -(int64_t)bits};
   ops->allreduce(job->comm, range, 2, TRM_INT64, TRM_MAX);
   expect(job, s->provider || range[0] == -range[1], "ranks have different weights");
-  for (int i = 0; i <= job->optimizer.states && job->comm->rank == 0; i++)
-    t->bits = hash(t->bits, view[i], t->elements);
   if (t->gradients == WHERE_APPLIED && everywhere) {
     if (t->variant->promise == PROMISE_SUM)
       check_applied(job, w, RATE, 1e-4);
@@ -610,6 +611,7 @@ static int check_quiesced(struct job *job, uint64_t end)
   if (is_method(t, "sgp"))
     check_push_sum(job);
   check_staleness(job, done);
+  trm_free(state);
   ops->barrier(job->comm); /* before weights change again */
   return TRM_OK;
 }

@@ -14,7 +14,7 @@ static int make(struct trm_slowdown *pace, const char *slow, const char *jitter,
                 int size)
 {
   const struct trm_options options = {
-    .run = {.slow = (char *)slow, .jitter = (char *)jitter, .seed = 7},
+    .run = {.slow = (char *)slow, .jitter = (char *)jitter, .outages = (char *)"", .seed = 7},
     .device = {.compute = compute, .gflops = 1}};
   static struct trm_comm comm;
   comm = (struct trm_comm){.ops = &trm_comm_self_ops, .rank = rank, .size = size};
@@ -38,7 +38,7 @@ static void test_options(void)
     if (root[rank] > 0)
       CU_ASSERT_EQUAL(pace.slow_factor, root[rank]);
     CU_ASSERT_DOUBLE_EQUAL(pace.slow_factor * pace.slow_factor, rank + 1, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(trm_slowdown_duration(&pace, 10e6, 0, 5), 0.010 * pace.slow_factor, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(trm_slowdown_duration(&pace, 10e-3, 0, 5), 0.010 * pace.slow_factor, 1e-12);
     CU_ASSERT_EQUAL(make(&pace, "power  1", "exponential", TRM_COMPUTE_REAL, rank, 16), TRM_OK);
     CU_ASSERT(pace.slow_factor == rank + 1 && pace.jitter == TRM_JITTER_EXPONENTIAL);
   }
@@ -90,6 +90,74 @@ static void test_errors(void)
   struct trm_slowdown pace;
   CU_ASSERT_EQUAL(make(&pace, "1:2", "", TRM_COMPUTE_REAL, 0, 1), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "there is no rank 1, the job has 1 rank: 0"));
+}
+
+static int make_outages(struct trm_slowdown *pace, const char *text, int rank, int size, int servers)
+{
+  const struct trm_options options = {
+    .run = {.slow = (char *)"", .jitter = (char *)"", .outages = (char *)text},
+    .train = {.batch = 10}, .strategy = {.servers = servers}, .device = {.compute = TRM_COMPUTE_REAL, .gflops = 1}};
+  static struct trm_comm comm;
+  comm = (struct trm_comm){.ops = &trm_comm_self_ops, .rank = rank, .size = size};
+  return trm_slowdown_create(pace, &options, &comm, 1e6);
+}
+
+/* Ends of computations that begin at 100 + began, where training began at 100. */
+static double end(struct trm_slowdown *pace, double began, double seconds)
+{
+  pace->origin_s = 100;
+  return trm_slowdown_end(pace, 100 + began, seconds) - 100;
+}
+
+static void test_outages(void)
+{
+  static const char text[] = "3:1.5-2.5, 5:10-,7:0-4, 3:4-4.25, 7:8-";
+  struct trm_slowdown pace;
+  for (int rank = 0; rank < 8; rank++) {
+    CU_ASSERT_EQUAL(make_outages(&pace, text, rank, 8, 0), TRM_OK);
+    CU_ASSERT_EQUAL(pace.outages, rank == 3 || rank == 7 ? 2 : rank == 5);
+    CU_ASSERT_EQUAL(pace.fails, rank == 5 || rank == 7);
+    CU_ASSERT(pace.failures == 2 && pace.failures_below == (rank > 5) + (rank > 7));
+  }
+  CU_ASSERT_EQUAL(make_outages(&pace, text, 3, 8, 0), TRM_OK);
+  CU_ASSERT_EQUAL(end(&pace, 0, 1), 1);
+  CU_ASSERT_EQUAL(end(&pace, 0, 1.5), 1.5);   /* done as the pause begins */
+  CU_ASSERT_EQUAL(end(&pace, 0, 1.75), 2.75); /* a quarter of a second after it */
+  CU_ASSERT_EQUAL(end(&pace, 2, 0.5), 3);     /* begun in it */
+  CU_ASSERT_EQUAL(end(&pace, 1, 3), 5.25);    /* both */
+  CU_ASSERT_EQUAL(end(&pace, 2.5, 1.5), 4);
+  CU_ASSERT_EQUAL(end(&pace, 5, 1), 6);
+  CU_ASSERT_EQUAL(make_outages(&pace, text, 7, 8, 0), TRM_OK);
+  CU_ASSERT_EQUAL(end(&pace, 0, 4), 8);
+  CU_ASSERT_EQUAL(end(&pace, 0, 4.5), INFINITY);
+  CU_ASSERT_EQUAL(make_outages(&pace, text, 0, 8, 0), TRM_OK);
+  CU_ASSERT_EQUAL(end(&pace, 0, 50), 50);
+  CU_ASSERT(trm_slowdown_has_failures(text) && trm_slowdown_has_failures("0:1-"));
+  CU_ASSERT(trm_slowdown_has_failures("0:1-,1:1-2"));
+  CU_ASSERT(!trm_slowdown_has_failures("") && !trm_slowdown_has_failures("0:1-2, 1:2-3"));
+}
+
+static void test_outage_errors(void)
+{
+  static const struct {
+    const char *text, *message;
+  } bad[] = {
+    {"3", "is not RANK:FROM-TO"}, {"3:1", "is not RANK:FROM-TO"}, {"3:-2", "is not RANK:FROM-TO"},
+    {"3:1-2,", "is not RANK:FROM-TO"}, {"3:1-2 4:1-2", "is not RANK:FROM-TO"}, {"3:1-x", "is not RANK:FROM-TO"},
+    {"1.5:1-2", "is not RANK:FROM-TO"}, {"3:1--2", "is not RANK:FROM-TO"}, {" 3:1-2", "is not RANK:FROM-TO"},
+    {"3:2-1", "an outage of rank 3 ends before it begins"}, {"3:2-2", "ends before it begins"},
+    {"8:1-2", "there is no rank 8, the job has 8 ranks, from 0"}, {"7:1-2", "rank 7 is a parameter server"},
+    {"3:1-3,2:1-,3:2-4", "those of rank 3 are not one after the other"}, {"3:1-,3:2-4", "not one after the other"},
+    {"0:0-,1:0-,2:0-,3:0-,4:0-,5:0-,6:9-", "leaves no worker"},
+    {"1:0-1,1:1-2,1:2-3,1:3-4,1:4-5,1:5-6,1:6-7,1:7-8,1:8-9,1:9-10,1:10-11,1:11-12,1:12-13,1:13-14,1:14-15,1:15-16,"
+     "1:16-17", "rank 1 has more than 16 outages"}};
+  struct trm_slowdown pace;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    for (int rank = 0; rank < 8; rank++) { /* on every rank */
+      CU_ASSERT_EQUAL(make_outages(&pace, bad[i].text, rank, 8, 1), TRM_USAGE);
+      CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), bad[i].message));
+      CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "run.outages: "));
+    }
 }
 
 #define DRAWS 10000
@@ -187,6 +255,32 @@ static void test_times(void)
   CU_ASSERT(held(&pace, 0, 1000000) < 0.004);
 }
 
+/* On a real network: what was computed before a pause or a failure began, and rests. */
+static void test_outage_times(void)
+{
+  struct trm_slowdown pace;
+  CU_ASSERT_EQUAL(make_outages(&pace, "0:0.005-0.030, 1:0.005-", 0, 2, 0), TRM_OK);
+  double began = pace.origin_s = now_s();
+  CU_ASSERT(!trm_slowdown_is_out(&pace));
+  compute(0.010);
+  trm_slowdown_wait(&pace, began, 1, 0);
+  CU_ASSERT(now_s() - began >= 0.035 && !pace.failed);
+  pace.origin_s = began = now_s() - 0.010;
+  for (int rests = 0; trm_slowdown_is_out(&pace); rests++) {
+    CU_ASSERT(rests < 3); /* of step_s, the 10 ms of a batch, as far as the machine is not busy */
+    trm_slowdown_rest(&pace);
+  }
+  CU_ASSERT(now_s() - began >= 0.030 && now_s() - began < 0.040 + 0.1);
+  CU_ASSERT_EQUAL(make_outages(&pace, "0:0.005-0.030, 1:0.005-", 1, 2, 0), TRM_OK);
+  began = pace.origin_s = now_s();
+  compute(0.002);
+  trm_slowdown_wait(&pace, began, 1, 0);
+  CU_ASSERT(!pace.failed);
+  compute(0.004);
+  trm_slowdown_wait(&pace, began, 1, 1);
+  CU_ASSERT(pace.failed && trm_slowdown_is_out(&pace));
+}
+
 static void test_overruns(void)
 {
   struct trm_slowdown pace;
@@ -255,6 +349,9 @@ int main(void)
   CU_TestInfo tests[] = {
     {"options", test_options},
     {"errors", test_errors},
+    {"outages", test_outages},
+    {"outage errors", test_outage_errors},
+    {"outage times", test_outage_times},
     {"draws", test_draws},
     {"times", test_times},
     {"overruns", test_overruns},

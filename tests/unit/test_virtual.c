@@ -559,14 +559,14 @@ static void test_time(void)
   run(plan, check_time, NULL);
 }
 
-/* Computations on a node of two cores, each beginning at its rank's time. By hand: until 10 ms rank 0 is alone; to
- * 20 ms two ranks have a core each; with the third, each has 2/3 of a core, so that rank 0's last 10 ms take 15; rank
- * 1, which has done 20 of its 45 ms, needs 25 more, one core each from then on; rank 2 has done 10 of 30. Rank 3 is on
- * another node. */
+/* Computations on a node of two cores, in slices of 4 ms. By hand: rank 2 waits from 2 ms on, gets the core of rank 0 at
+ * 4 ms, rank 0 that of rank 1 at 5, rank 1 that of rank 2 at 8, rank 2 that of rank 0 at 9, rank 0 that of rank 1 at 12,
+ * rank 1 that of rank 2 at 13, for its last ms, rank 2 at 14, for its last one; rank 0, alone from then on, has 22 ms
+ * left at 12 ms. Rank 3 is on another node. */
 static int check_cores(struct trm_comm *comm, void *context)
 {
-  static const double begin[] = {0, 10e-3, 20e-3, 0}, seconds[] = {30e-3, 45e-3, 30e-3, 50e-3},
-                      end[] = {35e-3, 60e-3, 55e-3, 50e-3};
+  static const double begin[] = {0, 1e-3, 2e-3, 0}, seconds[] = {30e-3, 9e-3, 9e-3, 50e-3},
+                      end[] = {34e-3, 14e-3, 15e-3, 50e-3};
   int ran = 0;
   comm->ops->sleep_until(comm, begin[comm->rank], false);
   comm->ops->compute(comm, comm->rank == 1 ? NULL : nothing, &ran, seconds[comm->rank]);
@@ -575,26 +575,92 @@ static int check_cores(struct trm_comm *comm, void *context)
   return TRM_OK;
 }
 
-/* Equal computations end together; more than there are cores take as much longer. */
+/* A rank goes on with its next computation on the same core, but not beyond its slice. */
+static int check_next_computation(struct trm_comm *comm, void *context)
+{
+  (void)context;
+  comm->ops->compute(comm, NULL, NULL, 1e-3);
+  comm->ops->compute(comm, NULL, NULL, 1.5e-3); /* rank 1 waits until the slice of rank 0 ends */
+  expect_time(comm, comm->rank == 0 ? 2.5e-3 : 6.5e-3);
+  comm->ops->compute(comm, NULL, NULL, 3e-3); /* of rank 0 from 2.5 to 4 ms, and after the slice of rank 1 */
+  expect_time(comm, comm->rank == 0 ? 9.5e-3 : 11e-3);
+  return TRM_OK;
+}
+
+/* Equal computations in many slices take as much longer as there are ranks for a core. */
 static int check_equal_share(struct trm_comm *comm, void *context)
 {
   const int cores = *(const int *)context;
-  for (int i = 1; i <= 10; i++) {
-    comm->ops->compute(comm, NULL, NULL, 1e-3);
-    expect_time(comm, i * 1e-3 * (cores && cores < comm->size ? (double)comm->size / cores : 1));
-  }
+  const double all = 64e-3 / (cores ? cores : 64);
+  comm->ops->compute(comm, NULL, NULL, 1e-3);
+  const double now = comm->ops->clock(comm);
+  CU_ASSERT(now > all * 0.98 - 1e-9 && now < all + 1e-9);
   return TRM_OK;
 }
 
 static void test_cores(void)
 {
   struct trm_virtual_plan plan = {
-    .ranks = 4, .ranks_per_node = 3, .cores = 2, .latency = 1e-3, .bandwidth = 1e6};
+    .ranks = 4, .ranks_per_node = 3, .cores = 2, .slice = 4e-3, .latency = 1e-3, .bandwidth = 1e6};
   for (plan.threads = 0; plan.threads < 3; plan.threads++)
     run(plan, check_cores, NULL);
+  plan.ranks = plan.ranks_per_node = 2;
+  plan.cores = 1;
+  run(plan, check_next_computation, NULL);
   plan.ranks = plan.ranks_per_node = 64;
-  for (plan.cores = 0; plan.cores <= 65; plan.cores += 13)
-    run(plan, check_equal_share, &plan.cores);
+  plan.slice = 0x1p-6 * 1e-3;
+  for (plan.cores = 0; plan.cores <= 64; plan.cores += 16)
+    if (plan.cores != 48)
+      run(plan, check_equal_share, &plan.cores);
+}
+
+/* Two ranks of a node, latency 1 ms, 1 byte a microsecond; and an owner whose function computes for 3 ms. */
+static bool compute_call(void *context, int caller, void *head, const void *in, void *out)
+{
+  struct trm_comm *comm = context;
+  (void)caller, (void)head, (void)in, (void)out;
+  comm->ops->compute(comm, NULL, NULL, 3e-3);
+  return true;
+}
+
+static int check_node(struct trm_comm *comm, void *context)
+{
+  const struct trm_comm_ops *ops = comm->ops;
+  char data[1000] = "";
+  struct trm_request *request;
+  (void)context;
+  ops->barrier(comm); /* two steps of a tree */
+  expect_time(comm, 2e-3);
+  ops->allreduce(comm, data, 900, TRM_BYTE, TRM_MAX); /* 2 x 1.9 ms; scattered, 4 + 4/3 x .9 */
+  expect_time(comm, 5.8e-3);
+  if (comm->rank == 0)
+    ops->send_begin(comm, data, 1000, TRM_BYTE, 1, 1, &request);
+  else if (comm->rank == 1)
+    ops->receive_begin(comm, data, 1000, TRM_BYTE, 0, 1, &request);
+  if (comm->rank < 2)
+    ops->wait(&request);
+  if (comm->rank == 1)
+    expect_time(comm, 7.8e-3);
+  const bool owner[3] = {true, false, false};
+  struct trm_calls *calls;
+  const struct trm_call_plan plan = {8, 0, owner, false, compute_call, comm};
+  int64_t head = 0;
+  ops->calls_create(comm, &plan, &calls);
+  ops->sleep_until(comm, 100e-3 + 1e-4 * comm->rank, false);
+  if (comm->rank > 0) { /* one after the other */
+    ops->call_begin(calls, 0, &head, NULL, 0, NULL, 0, &request);
+    ops->wait(&request);
+    expect_time(comm, 100.1e-3 + 1e-3 + 8e-6 + 3e-3 * comm->rank + 1e-3 + 8e-6);
+  }
+  ops->calls_free(&calls);
+  return TRM_OK;
+}
+
+static void test_node(void)
+{
+  const struct trm_virtual_plan plan = {.ranks = 3, .ranks_per_node = 3, .latency = 1, .bandwidth = 1,
+                                        .node_latency = 1e-3, .node_s_per_byte = 1e-6};
+  run(plan, check_node, NULL);
 }
 
 /* -- determinism */
@@ -638,6 +704,7 @@ static void test_determinism(void)
   }
   plan.ranks_per_node = 8;
   plan.cores = 3;
+  plan.slice = 2e-3;
   run(plan, race, memset(&first, 0, sizeof first));
   run(plan, race, memset(&other, 0, sizeof other));
   CU_ASSERT_EQUAL(memcmp(&first, &other, sizeof first), 0);
@@ -713,6 +780,7 @@ int main(void)
     {"calls", test_calls},
     {"virtual time", test_time},
     {"shared cores", test_cores},
+    {"time inside a node", test_node},
     {"determinism", test_determinism},
     {"deadlock", test_deadlock},
     CU_TEST_INFO_NULL,
