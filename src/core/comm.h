@@ -60,7 +60,7 @@ struct trm_call_plan {
 };
 #define TRM_CALL_HEAD_BYTES 128
 
-/* What this process has done, so far, to model a network and its ranks. */
+/* Costs of modeling a network and its ranks in this process, so far. */
 struct trm_comm_costs {
   uint64_t events, switches; /* of the ranks */
   uint64_t messages, bytes;  /* between nodes */
