@@ -5,8 +5,8 @@
  * message that arrives, the last rank of a collective, the end of a computation. Events happen in the order of their
  * virtual time, simultaneous ones in the order in which they were caused. Running takes no virtual time: only what is
  * modeled does, messages by the plan's network, computation by the seconds on a core of its own that the caller of slot
- * compute gives, and sleep_until. Where no event is left and some rank is not done, the program has a deadlock, and the run fails
- * with a text that says which rank waits for what. */
+ * compute gives, and sleep_until. Where no event is left and some rank is not done, the program has a deadlock, and
+ * the run fails with a text that says which rank waits for what. */
 #pragma once
 
 #include <stdint.h>

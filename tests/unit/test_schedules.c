@@ -178,7 +178,8 @@ static void trial_draw(struct trial *t, uint64_t seed)
   t->slack = v->slack ? 1 + draw(t, 4, v->slack) : 0;
   t->splits = 1 + draw(t, 5, 3);
   t->plan = (struct trm_virtual_plan){.ranks = ranks, .ranks_per_node = 1 + draw(t, 6, 3), .latency = 1e-4,
-                                      .bandwidth = 1e8, .service = 1e-5, .cores = draw(t, 20, 3), .slice = 1e-4, .schedule = seed};
+                                      .bandwidth = 1e8, .service = 1e-5, .cores = draw(t, 20, 3), .slice = 1e-4,
+                                      .schedule = seed};
   t->gradients = v->lanes || (v->repeats && draw(t, 7, 2)) || draw(t, 7, 4) == 0 ? PARABOLA : WHERE_APPLIED;
   t->assignment = v->repeats || draw(t, 8, 2) ? TRM_ASSIGN_STATIC : TRM_ASSIGN_DYNAMIC;
   t->share = draw(t, 9, 4) ? TRM_SHARE_NODE : TRM_SHARE_NONE;

@@ -559,9 +559,9 @@ static void test_time(void)
   run(plan, check_time, NULL);
 }
 
-/* Computations on a node of two cores, in slices of 4 ms. By hand: rank 2 waits from 2 ms on, gets the core of rank 0 at
- * 4 ms, rank 0 that of rank 1 at 5, rank 1 that of rank 2 at 8, rank 2 that of rank 0 at 9, rank 0 that of rank 1 at 12,
- * rank 1 that of rank 2 at 13, for its last ms, rank 2 at 14, for its last one; rank 0, alone from then on, has 22 ms
+/* Computations on a node of two cores, in slices of 4 ms. By hand: rank 2 waits from 2 ms on, gets the core of rank 0
+ * at 4 ms, rank 0 that of rank 1 at 5, rank 1 that of rank 2 at 8, rank 2 that of rank 0 at 9, rank 0 that of rank 1 at
+ * 12, rank 1 that of rank 2 at 13, for its last ms, rank 2 at 14, for its last one; rank 0, alone from then on, has 22 ms
  * left at 12 ms. Rank 3 is on another node. */
 static int check_cores(struct trm_comm *comm, void *context)
 {
