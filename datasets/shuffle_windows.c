@@ -12,6 +12,10 @@
  * A rank releases the windows before the one in which its next fetch begins. So all ranks of a node must fetch from the
  * same global batches, even if no rows: a rank that does not fetch keeps the slots from moving on.
  *
+ * Not so if ranks fetch independently (trm_dataset.independent): a rank keeps a window only while it copies rows from
+ * it, and a rank that waits for a later window releases the earlier ones for all others. A straggler whose window is
+ * gone reads the window's blocks, as it needs them, into memory of its own.
+ *
  * A fetch that does not continue the last one (the first, a resumed run, a repeated epoch) starts a new sequence: all
  * ranks of the node wait for one another, and it begins with the earliest window that one of them requests. */
 #include <pthread.h>
@@ -27,7 +31,8 @@
 #include "loader.h"
 
 #define SLOTS 2
-#define SLEEP_BUSY_NS 50000L  /* a rank waits for blocks */
+#define WAIT_S 50e-6          /* between two looks of a rank that waits for blocks */
+#define SLEEP_BUSY_NS 50000L  /* the same, of a rank and its reader for each other */
 #define SLEEP_IDLE_NS 500000L /* the reader waits for a free slot */
 
 struct shuffle_control {
@@ -38,6 +43,8 @@ struct shuffle_control {
   _Atomic int failed;                       /* 0: no, 1: message is being written, 2: message is written */
   int rank;
   char message[1000];
+  /* (ranks of the node) 2 s: the rank has released the windows before s; 2 s + 1: and copies rows of s */
+  _Atomic uint64_t position[];
 };
 
 /* The window that is being read. */
@@ -61,8 +68,19 @@ struct shuffle_windows {
   /* used by the caller of fetch */
   bool started;
   uint64_t epoch, last_low;
-  uint64_t released;                     /* this rank has released the windows before this one */
+  /* of a straggler: one window of its own */
+  struct window_plan own;
+  struct store own_store;
+  void *own_memory;                     /* NULL: none was needed yet */
+  bool *own_read;                       /* (window_blocks) blocks in own_store */
 };
+
+/* A rank waits for others; on a virtual network in virtual time. */
+static void shuffle_wait(const struct loader *loader)
+{
+  struct trm_comm *node = loader->node;
+  node->ops->sleep_until(node, node->ops->clock(node) + WAIT_S, false);
+}
 
 static void shuffle_sleep(long nanoseconds)
 {
@@ -91,7 +109,7 @@ static int shuffle_failure_check(struct loader *loader)
   if (atomic_load(&control->failed) == 0)
     return TRM_OK;
   while (atomic_load(&control->failed) == 1)
-    shuffle_sleep(SLEEP_BUSY_NS);
+    shuffle_wait(loader);
   if (loader->comm->size > 1)
     return trm_error(TRM_FAILED, "rank %d could not read: %s", control->rank, control->message);
   return trm_error(TRM_FAILED, "%s", control->message);
@@ -134,25 +152,34 @@ static bool shuffle_is_ready(const struct loader *loader, uint64_t s)
 
 /* -- reading */
 
-static void shuffle_plan_make(struct loader *loader, uint64_t s)
+/* Returns true if the plan has changed. */
+static bool shuffle_plan_make(struct loader *loader, struct window_plan *plan, uint64_t s)
 {
-  struct window_plan *plan = &loader->windows->plan;
   if (plan->valid && plan->s == s)
-    return;
+    return false;
   uint64_t epoch;
   shuffle_sequence_at(loader, s, &epoch, &plan->window);
   plan->valid = true;
   plan->s = s;
   plan->blocks = order_window_blocks(&loader->order, plan->window);
   order_epoch_enter(&loader->order, &plan->at, epoch);
-  if (!loader->block_starts)
-    return;
   size_t entry = 0;
-  for (size_t k = 0; k < plan->blocks; k++) {
+  for (size_t k = 0; k < plan->blocks && loader->block_starts; k++) {
     const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
     plan->entry[k] = entry;
     entry += (size_t)(loader->block_starts[block + 1] - loader->block_starts[block]);
   }
+  return true;
+}
+
+/* Reads block k of the planned window into the store. */
+static int shuffle_block_read(struct loader *loader, const struct window_plan *plan, struct store *store, size_t k)
+{
+  const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
+  size_t rows;
+  const uint64_t first = loader_file_range(loader, block * loader->order.block_rows,
+                                           order_block_size(&loader->order, block), &rows);
+  return loader_read(loader, first, rows, store, k, loader->block_starts ? plan->entry[k] : 0);
 }
 
 /* Takes a ticket for one block and reads it. *idle: there was no block to read. */
@@ -169,7 +196,7 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
     windows->next++;
     return TRM_OK;
   }
-  shuffle_plan_make(loader, windows->next);
+  shuffle_plan_make(loader, &windows->plan, windows->next);
   const struct window_plan *plan = &windows->plan;
   const size_t k = (size_t)(seen & UINT32_MAX);
   if (k >= plan->blocks) {
@@ -178,12 +205,7 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
   }
   if (!atomic_compare_exchange_strong(ticket, &seen, seen + 1))
     return TRM_OK; /* read by another rank */
-  const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
-  size_t rows;
-  const uint64_t first = loader_file_range(loader, block * loader->order.block_rows,
-                                           order_block_size(&loader->order, block), &rows);
-  TRM_CHECK(loader_read(loader, first, rows, &windows->slot[plan->s % SLOTS], k,
-                        loader->block_starts ? plan->entry[k] : 0));
+  TRM_CHECK(shuffle_block_read(loader, plan, &windows->slot[plan->s % SLOTS], k));
   shuffle_progress_add(loader, plan->s, 1);
   return TRM_OK;
 }
@@ -223,121 +245,7 @@ static void shuffle_reader_pause(struct shuffle_windows *windows, bool pause)
     shuffle_sleep(SLEEP_BUSY_NS);
 }
 
-/* -- fetching */
-
-/* Starts a new sequence. Waits for all ranks of the node. */
-static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_t window)
-{
-  struct shuffle_windows *windows = loader->windows;
-  struct shuffle_control *control = windows->control;
-  const uint32_t sequences = atomic_load(&control->sequences);
-  shuffle_reader_pause(windows, true);
-  uint64_t requested = atomic_load(&control->requested_window), none = UINT64_MAX;
-  while (window < requested && !atomic_compare_exchange_weak(&control->requested_window, &requested, window))
-    ;
-  int status = TRM_OK;
-  if (!atomic_compare_exchange_strong(&control->requested_epoch, &none, epoch) && none != epoch)
-    status = shuffle_fail(loader, trm_error(TRM_FAILED, "%s: ranks of one node fetch from epochs %llu and %llu",
-                                            loader->path, (unsigned long long)epoch, (unsigned long long)none));
-  if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)loader->node->size) {
-    /* all ranks wait, no thread reads: the last one to arrive sets the slots */
-    atomic_store(&control->base_window, atomic_load(&control->requested_window));
-    atomic_store(&control->base_epoch, atomic_load(&control->requested_epoch));
-    atomic_store(&control->requested_window, UINT64_MAX);
-    atomic_store(&control->requested_epoch, UINT64_MAX);
-    for (uint64_t s = 0; s < SLOTS; s++) {
-      atomic_store(&control->progress[s], 0);
-      atomic_store(&control->ticket[s], s << 32);
-    }
-    atomic_store(&control->arrived, 0);
-    atomic_store(&control->sequences, sequences + 1);
-  }
-  while (status == TRM_OK && atomic_load(&control->sequences) == sequences) {
-    shuffle_sleep(SLEEP_BUSY_NS);
-    status = shuffle_failure_check(loader);
-  }
-  windows->next = windows->released = 0;
-  windows->plan.valid = false;
-  windows->started = status == TRM_OK;
-  shuffle_reader_pause(windows, false);
-  return status;
-}
-
-/* Waits for other ranks for a moment; without a thread, reads a block meanwhile. */
-static int shuffle_wait_step(struct loader *loader)
-{
-  bool idle = true;
-  TRM_CHECK(shuffle_failure_check(loader));
-  if (!loader->windows->threaded) {
-    const int status = shuffle_reader_step(loader, &idle);
-    if (status != TRM_OK)
-      return shuffle_fail(loader, status);
-  }
-  if (idle)
-    shuffle_sleep(SLEEP_BUSY_NS);
-  return TRM_OK;
-}
-
-/* Releases the windows before s for this rank. */
-static int shuffle_release_before(struct loader *loader, uint64_t s)
-{
-  struct shuffle_windows *windows = loader->windows;
-  for (; windows->released < s; windows->released++) {
-    /* a window that was skipped may not have its slot yet */
-    while (atomic_load(&windows->control->ticket[windows->released % SLOTS]) >> 32 < windows->released)
-      TRM_CHECK(shuffle_wait_step(loader));
-    shuffle_progress_add(loader, windows->released, UINT64_C(1) << 32);
-  }
-  return TRM_OK;
-}
-
-/* Finds the window in which the fetch begins; starts a new sequence if the fetch does not continue the last one. */
-static int shuffle_sequence_find(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t window, uint64_t *s)
-{
-  struct shuffle_windows *windows = loader->windows;
-  const struct shuffle_control *control = windows->control;
-  if (windows->started &&
-      ((epoch == windows->epoch && low >= windows->last_low) || epoch == windows->epoch + 1)) {
-    *s = (epoch - atomic_load(&control->base_epoch)) * loader->order.windows + window -
-         atomic_load(&control->base_window);
-    if (*s >= windows->released)
-      return TRM_OK;
-  }
-  TRM_CHECK(shuffle_sequence_begin(loader, epoch, window));
-  *s = window - atomic_load(&control->base_window);
-  return TRM_OK;
-}
-
-int shuffle_windows_fetch(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t high,
-                          struct trm_host_batch *batch)
-{
-  struct shuffle_windows *windows = loader->windows;
-  const struct order *order = &loader->order;
-  TRM_CHECK(shuffle_failure_check(loader));
-  order_epoch_enter(order, &loader->order_epoch, epoch);
-  uint64_t window = order_window_of(order, &loader->order_epoch, low), s;
-  TRM_CHECK(shuffle_sequence_find(loader, epoch, low, window, &s));
-  windows->epoch = epoch;
-  windows->last_low = low;
-  TRM_CHECK(shuffle_release_before(loader, s));
-  for (uint64_t at = low; at < high; window++, s++) {
-    if (s >= windows->released + SLOTS) {
-      if (loader->node->size > 1)
-        return trm_error(TRM_USAGE, "%s: a batch reaches over more than two windows of %llu rows: data.memory is too "
-                         "small for it", loader->path,
-                         (unsigned long long)(order->window_blocks * order->block_rows));
-      TRM_CHECK(shuffle_release_before(loader, s - 1)); /* this rank has collated its rows of the window */
-    }
-    while (!shuffle_is_ready(loader, s))
-      TRM_CHECK(shuffle_wait_step(loader));
-    const uint64_t end = order_window_start(order, &loader->order_epoch, window + 1), to = end < high ? end : high;
-    loader_collate(loader, &windows->slot[s % SLOTS], &loader->order_epoch, window, at, to, batch);
-    at = to;
-  }
-  return TRM_OK;
-}
-
-/* -- opening */
+/* -- sizes of a window */
 
 static int shuffle_compare_sizes(const void *a, const void *b)
 {
@@ -374,6 +282,257 @@ static size_t shuffle_max_block_rows(const struct loader *loader)
   return max;
 }
 
+/* -- fetching */
+
+/* Starts a new sequence. Waits for all ranks of the node. */
+static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_t window)
+{
+  struct shuffle_windows *windows = loader->windows;
+  struct shuffle_control *control = windows->control;
+  const uint32_t sequences = atomic_load(&control->sequences);
+  shuffle_reader_pause(windows, true);
+  uint64_t requested = atomic_load(&control->requested_window), none = UINT64_MAX;
+  while (window < requested && !atomic_compare_exchange_weak(&control->requested_window, &requested, window))
+    ;
+  int status = TRM_OK;
+  if (!atomic_compare_exchange_strong(&control->requested_epoch, &none, epoch) && none != epoch)
+    status = shuffle_fail(loader, trm_error(TRM_FAILED, "%s: ranks of one node fetch from epochs %llu and %llu",
+                                            loader->path, (unsigned long long)epoch, (unsigned long long)none));
+  if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)loader->node->size) {
+    /* all ranks wait, no thread reads: the last one to arrive sets the slots */
+    atomic_store(&control->base_window, atomic_load(&control->requested_window));
+    atomic_store(&control->base_epoch, atomic_load(&control->requested_epoch));
+    atomic_store(&control->requested_window, UINT64_MAX);
+    atomic_store(&control->requested_epoch, UINT64_MAX);
+    for (int rank = 0; rank < loader->node->size; rank++)
+      atomic_store(&control->position[rank], 0);
+    for (uint64_t s = 0; s < SLOTS; s++) {
+      atomic_store(&control->progress[s], 0);
+      atomic_store(&control->ticket[s], s << 32);
+    }
+    atomic_store(&control->arrived, 0);
+    atomic_store(&control->sequences, sequences + 1);
+  }
+  while (status == TRM_OK && atomic_load(&control->sequences) == sequences) {
+    shuffle_wait(loader);
+    status = shuffle_failure_check(loader);
+  }
+  windows->next = 0;
+  windows->plan.valid = windows->own.valid = false;
+  windows->started = status == TRM_OK;
+  shuffle_reader_pause(windows, false);
+  return status;
+}
+
+/* Waits for other ranks for a moment; without a thread, reads a block meanwhile. */
+static int shuffle_wait_step(struct loader *loader)
+{
+  bool idle = true;
+  TRM_CHECK(shuffle_failure_check(loader));
+  if (!loader->windows->threaded) {
+    const int status = shuffle_reader_step(loader, &idle);
+    if (status != TRM_OK)
+      return shuffle_fail(loader, status);
+  }
+  if (idle)
+    shuffle_wait(loader);
+  return TRM_OK;
+}
+
+static _Atomic uint64_t *shuffle_position(const struct loader *loader)
+{
+  return &loader->windows->control->position[loader->node->rank];
+}
+
+/* The windows before this one are released. */
+static uint64_t shuffle_released(const struct loader *loader)
+{
+  return atomic_load(shuffle_position(loader)) / 2;
+}
+
+/* Releases the next window of a rank, if that rank does not copy rows and the window has its slot already; a window
+ * that was skipped may not have it yet. False: the position is not `seen` any more, or is kept. */
+static bool shuffle_release_next(struct loader *loader, _Atomic uint64_t *position, uint64_t seen)
+{
+  const uint64_t s = seen / 2;
+  if (seen % 2 != 0 || atomic_load(&loader->windows->control->ticket[s % SLOTS]) >> 32 < s ||
+      !atomic_compare_exchange_strong(position, &seen, 2 * (s + 1)))
+    return false;
+  shuffle_progress_add(loader, s, UINT64_C(1) << 32);
+  return true;
+}
+
+/* Releases the windows before s for this rank. */
+static int shuffle_release_before(struct loader *loader, uint64_t s)
+{
+  for (uint64_t seen; (seen = atomic_load(shuffle_position(loader))) / 2 < s;)
+    if (!shuffle_release_next(loader, shuffle_position(loader), seen))
+      TRM_CHECK(shuffle_wait_step(loader));
+  return TRM_OK;
+}
+
+/* Independent ranks: releases the windows before s for all ranks of the node that do not copy rows. */
+static void shuffle_release_for_all(struct loader *loader, uint64_t s)
+{
+  for (int rank = 0; rank < loader->node->size; rank++) {
+    _Atomic uint64_t *position = &loader->windows->control->position[rank];
+    for (uint64_t seen; (seen = atomic_load(position)) / 2 < s;)
+      if (!shuffle_release_next(loader, position, seen))
+        break;
+  }
+}
+
+/* Finds the window in which the fetch begins; starts a new sequence if the fetch does not continue the last one, or,
+ * for independent ranks, if it is of an epoch before the sequence. */
+static int shuffle_sequence_find(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t window, uint64_t *s)
+{
+  struct shuffle_windows *windows = loader->windows;
+  const struct shuffle_control *control = windows->control;
+  const bool independent = loader->base.independent, next = epoch == windows->epoch + 1;
+  if (windows->started && (independent ? epoch >= atomic_load(&control->base_epoch)
+                                       : (epoch == windows->epoch && low >= windows->last_low) || next)) {
+    *s = (epoch - atomic_load(&control->base_epoch)) * loader->order.windows + window -
+         atomic_load(&control->base_window);
+    if (independent || *s >= shuffle_released(loader))
+      return TRM_OK;
+  }
+  TRM_CHECK(shuffle_sequence_begin(loader, epoch, window));
+  *s = window - atomic_load(&control->base_window);
+  return TRM_OK;
+}
+
+/* -- fetching from windows that ranks keep until their next fetch */
+
+static int shuffle_fetch_together(struct loader *loader, uint64_t s, uint64_t window, uint64_t low, uint64_t high,
+                                  struct trm_host_batch *batch)
+{
+  struct shuffle_windows *windows = loader->windows;
+  const struct order *order = &loader->order;
+  TRM_CHECK(shuffle_release_before(loader, s));
+  for (uint64_t at = low; at < high; window++, s++) {
+    if (s >= shuffle_released(loader) + SLOTS) {
+      if (loader->node->size > 1)
+        return trm_error(TRM_USAGE, "%s: a batch reaches over more than two windows of %llu rows: data.memory is too "
+                         "small for it", loader->path,
+                         (unsigned long long)(order->window_blocks * order->block_rows));
+      TRM_CHECK(shuffle_release_before(loader, s - 1)); /* this rank has collated its rows of the window */
+    }
+    while (!shuffle_is_ready(loader, s))
+      TRM_CHECK(shuffle_wait_step(loader));
+    const uint64_t end = order_window_start(order, &loader->order_epoch, window + 1), to = end < high ? end : high;
+    loader_collate(loader, &windows->slot[s % SLOTS], &loader->order_epoch, window, at, to, batch);
+    at = to;
+  }
+  return TRM_OK;
+}
+
+/* -- fetching independently */
+
+/* Keeps window s until shuffle_let_go, unless its slot still has an earlier window. Returns false if s is gone. */
+static bool shuffle_keep(struct loader *loader, uint64_t s)
+{
+  _Atomic uint64_t *position = shuffle_position(loader);
+  for (uint64_t seen = atomic_load(position); (int64_t)(s - seen / 2) >= 0; seen = atomic_load(position)) {
+    if (seen / 2 < s && !shuffle_release_next(loader, position, seen))
+      return true;
+    if (seen / 2 == s && atomic_compare_exchange_strong(position, &seen, 2 * s + 1))
+      return true;
+  }
+  return false;
+}
+
+static void shuffle_let_go(struct loader *loader)
+{
+  atomic_fetch_and(shuffle_position(loader), ~UINT64_C(1));
+}
+
+static void shuffle_own_allocate(struct loader *loader)
+{
+  struct shuffle_windows *windows = loader->windows;
+  if (windows->own_memory)
+    return;
+  const size_t blocks = loader->order.window_blocks, rows = shuffle_max_block_rows(loader),
+               entries = shuffle_max_entries(loader);
+  const size_t bytes = store_layout(loader, &windows->own_store, NULL, blocks, rows, entries);
+  windows->own_memory = trm_alloc(bytes, "a straggler's window of the data set");
+  store_layout(loader, &windows->own_store, windows->own_memory, blocks, rows, entries);
+  windows->own_read = trm_alloc(blocks * sizeof *windows->own_read, "a straggler's window of the data set");
+  windows->own.entry = trm_alloc(blocks * sizeof *windows->own.entry, "a straggler's window of the data set");
+}
+
+/* Reads the blocks of window s that have rows at positions [low, high) into this rank's own store. */
+static int shuffle_own_read(struct loader *loader, uint64_t s, uint64_t low, uint64_t high)
+{
+  struct shuffle_windows *windows = loader->windows;
+  enum { AT_ONCE = 64 };
+  uint64_t index[AT_ONCE];
+  shuffle_own_allocate(loader);
+  if (shuffle_plan_make(loader, &windows->own, s))
+    memset(windows->own_read, 0, loader->order.window_blocks * sizeof *windows->own_read);
+  for (uint64_t at = low; at < high; at += AT_ONCE) {
+    const size_t count = high - at < AT_ONCE ? (size_t)(high - at) : AT_ONCE;
+    order_row_indices(&loader->order, &windows->own.at, windows->own.window, at, count, index);
+    for (size_t i = 0; i < count; i++) {
+      const size_t k = (size_t)(index[i] / loader->order.block_rows);
+      if (!windows->own_read[k])
+        TRM_CHECK(shuffle_block_read(loader, &windows->own, &windows->own_store, k));
+      windows->own_read[k] = true;
+    }
+  }
+  return TRM_OK;
+}
+
+/* Waits until window s is ready, or gone. *gone: so it is; otherwise this rank keeps it. */
+static int shuffle_await_or_miss(struct loader *loader, uint64_t s, bool *gone)
+{
+  for (;;) {
+    *gone = !shuffle_keep(loader, s);
+    if (*gone || (atomic_load(shuffle_position(loader)) == 2 * s + 1 && shuffle_is_ready(loader, s)))
+      return TRM_OK;
+    shuffle_let_go(loader);
+    if (s >= SLOTS - 1)
+      shuffle_release_for_all(loader, s - (SLOTS - 1));
+    TRM_CHECK(shuffle_wait_step(loader));
+  }
+}
+
+static int shuffle_fetch_independently(struct loader *loader, uint64_t s, uint64_t window, uint64_t low, uint64_t high,
+                                       struct trm_host_batch *batch)
+{
+  struct shuffle_windows *windows = loader->windows;
+  for (uint64_t at = low; at < high; window++, s++) {
+    const uint64_t end = order_window_start(&loader->order, &loader->order_epoch, window + 1);
+    const uint64_t to = end < high ? end : high;
+    bool gone;
+    TRM_CHECK(shuffle_await_or_miss(loader, s, &gone));
+    if (gone)
+      TRM_CHECK(shuffle_own_read(loader, s, at, to));
+    loader_collate(loader, gone ? &windows->own_store : &windows->slot[s % SLOTS], &loader->order_epoch, window, at,
+                   to, batch);
+    if (!gone)
+      shuffle_let_go(loader);
+    at = to;
+  }
+  return TRM_OK;
+}
+
+int shuffle_windows_fetch(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t high,
+                          struct trm_host_batch *batch)
+{
+  struct shuffle_windows *windows = loader->windows;
+  const struct order *order = &loader->order;
+  TRM_CHECK(shuffle_failure_check(loader));
+  order_epoch_enter(order, &loader->order_epoch, epoch);
+  uint64_t window = order_window_of(order, &loader->order_epoch, low), s;
+  TRM_CHECK(shuffle_sequence_find(loader, epoch, low, window, &s));
+  windows->epoch = epoch;
+  windows->last_low = low;
+  return loader->base.independent ? shuffle_fetch_independently(loader, s, window, low, high, batch)
+                                  : shuffle_fetch_together(loader, s, window, low, high, batch);
+}
+
+/* -- opening */
+
 static int shuffle_reader_start(struct loader *loader)
 {
   struct shuffle_windows *windows = loader->windows;
@@ -394,7 +553,8 @@ int shuffle_windows_open(struct loader *loader, int threads)
   struct shuffle_windows *windows = loader->windows = trm_alloc(sizeof *windows, "windows of the data set");
   const size_t blocks = loader->order.window_blocks, entries = shuffle_max_entries(loader),
                rows = shuffle_max_block_rows(loader);
-  const size_t head = (sizeof *windows->control + TRM_ALIGNMENT - 1) & ~(size_t)(TRM_ALIGNMENT - 1);
+  const size_t control_bytes = sizeof *windows->control + (size_t)node->size * sizeof *windows->control->position;
+  const size_t head = (control_bytes + TRM_ALIGNMENT - 1) & ~(size_t)(TRM_ALIGNMENT - 1);
   struct store none;
   const size_t bytes = store_layout(loader, &none, NULL, blocks, rows, entries);
   TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? head + SLOTS * bytes : 0,
@@ -413,7 +573,8 @@ int shuffle_windows_open(struct loader *loader, int threads)
     atomic_store(&control->requested_epoch, UINT64_MAX);
   }
   node->ops->barrier(node);
-  return trm_agree(loader->comm, threads ? shuffle_reader_start(loader) : TRM_OK);
+  const bool virtual_time = node->ops->compute != NULL; /* where a thread would change what ranks see when */
+  return trm_agree(loader->comm, threads > 0 && !virtual_time ? shuffle_reader_start(loader) : TRM_OK);
 }
 
 void shuffle_windows_close(struct loader *loader)
@@ -426,6 +587,9 @@ void shuffle_windows_close(struct loader *loader)
     pthread_join(windows->thread, NULL);
   }
   trm_free(windows->plan.entry);
+  trm_free(windows->own.entry);
+  trm_free(windows->own_read);
+  trm_free(windows->own_memory);
   trm_free(windows);
   loader->windows = NULL;
 }

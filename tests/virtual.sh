@@ -93,6 +93,27 @@ for method in $methods; do
   pass "$method: the same times and staleness without gradients"
 done
 
+# A data set larger than data.memory, in windows that the ranks of a node share: the bits of the real network; a
+# straggler of an asynchronous run holds nobody, nor do servers, which need no rows.
+"$TRIREME" data make digits --out large.h5 --train=3000 --test=100 --seed=7 > make.log 2>&1 || fail "data make digits"
+run 4 windows-real --parallel.threads=1 --data.file=large.h5 --data.memory=1M --train.steps=180
+simulate 4 windows --simulate.nodes=1 --data.file=large.h5 --data.memory=1M --train.steps=180
+equal windows-real windows
+last_s() { sed -n 's/.*"virtual_s":\([^,]*\),"loss".*/\1/p' "$1/metrics.jsonl" | tail -1; }
+for data in dynamic static; do
+  for memory in 1G 1M; do
+    simulate 3 straggler-$memory --run.overwrite=yes --simulate.nodes=1 --data.file=large.h5 --data.memory=$memory \
+      --strategy.name=asgd --strategy.data=$data --train.steps=165 --train.evaluate_every=0 --run.slow=1:100 \
+      --log.every=1
+  done
+  awk -v whole="$(last_s straggler-1G)" -v windows="$(last_s straggler-1M)" \
+    'BEGIN { exit !(whole > 0 && windows < 1.1 * whole) }' ||
+    fail "a straggler, $data: rank 0 ends after $(last_s straggler-1M) s; all rows in memory: $(last_s straggler-1G) s"
+done
+simulate 4 windows-served --simulate.nodes=1 --data.file=large.h5 --data.memory=1M --train.steps=180 \
+  --strategy.name=asgd --strategy.servers=1
+pass "windows of the data set"
+
 # Outages. A batch takes 1 s, messages nothing, and 40 batches of 4 workers 10 s. The batch that a worker computes as it
 # pauses is completed as much later; the one that it computes as it fails is another's, after all others. Rank 3:
 #   option      its batches end at   batches  the others have  in all, s

@@ -11,7 +11,7 @@ enum feature {
   LANES, ACCUMULATE, PIPELINE, TENSOR, NO_FLUSH, PIPEDREAM, NO_STASH, RECOMPUTE, ZERO, SHARDED, OFFLOAD, DEVICE_MEMORY,
   ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, AGGREGATE, NO_AGGREGATE, TAU, NO_TAU, STALE_RATE,
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
-  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
+  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
   CHECKPOINTS, REPLAY, FAILURES, STATIC, FEATURES
 };
@@ -58,7 +58,6 @@ static const struct {
   [WORKER_BATCH] = {"strategy.batch=worker", "--strategy.batch=worker", false},
   [SHARDED_BATCH] = {"a method whose ranks compute shards of every batch", "--strategy.name=ssp", true},
   [ROWS] = {"updates by single sparse rows", "--strategy.name=hogwild --data.file=sparse.h5", false},
-  [STREAMED] = {"a data set larger than data.memory", "--strategy.name=asgd --data.memory=1M", false},
   [SMOOTHING] = {"train.label_smoothing", "--train.label_smoothing=0.1", false},
   [OTHER_LOSS] = {"a loss other than softmax_cross_entropy", "--data.file=sparse.h5", false},
   [RECORD] = {"run.record or simulate.replay", "--run.record=order", false},
@@ -104,7 +103,6 @@ static const struct {
   {RECOMPUTE, MOVING_WEIGHTS, "the weights change between the two forward passes of a batch"},
   {WORKER_BATCH, SHARDED_BATCH, "train.batch is the batch of all ranks; set it to as many times the rows"},
   {SERVERS, NO_SERVERS, "its shared state is spread over all ranks, or it has none"},
-  {SERVERS, STREAMED, "all ranks pass over the data together, and servers read none"},
   {GROUPS, NO_GROUPS, "every rank is a worker (strategy.name=groups has groups)"},
   {AGGREGATE, NO_AGGREGATE, "every gradient is sent by itself (asgd takes strategy.aggregate)"},
   {AGGREGATE, TAU, "a node's message is the sum over its workers, strategy.tau's the sum over batches of one"},
@@ -188,7 +186,6 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [WORKER_BATCH] = o->strategy.batch == TRM_BATCH_WORKER,
     [SHARDED_BATCH] = !asynchronous || lacks & TRM_TAKES_OWN_BATCHES,
     [ROWS] = run->trains_rows,
-    [STREAMED] = run->streamed,
     [SMOOTHING] = o->train.smoothing > 0,
     [OTHER_LOSS] = run->loss && !run->loss->smooths,
     [RECORD] = o->run.record[0] != '\0' || o->simulate.replay[0] != '\0',

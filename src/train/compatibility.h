@@ -15,7 +15,6 @@ struct trm_run_facts {
   const struct trm_device *device;
   const struct trm_loss *loss;
   int stages, tensor_ranks; /* sizes of the pipeline axis and of the tensor axis */
-  bool streamed;            /* the data set is larger than data.memory */
   bool trains_rows;         /* the strategy trains on sparse rows itself (row_trainer.h) */
   bool reduces;             /* a layer sums over the ranks of a batch */
   bool plans;               /* set by the planner, which chooses the sizes of the axes */

@@ -52,7 +52,8 @@ struct trm_dataset_ops {
    * off. Not collective, no messages. With the identity order, a rank may fetch any positions. With another order, the
    * ranks that share memory read the data together: each fetches its shard of every global batch, even an empty one
    * (low == high at the shard's position); positions do not decrease within an epoch, and epoch e + 1 follows e. A
-   * fetch at another position (a resumed run) waits until all these ranks have made it. Signed targets are not set. */
+   * fetch at another position (a resumed run) waits until all these ranks have made it. With `independent` this holds
+   * for the first fetch and for one of an earlier epoch alone. Signed targets are not set. */
   int (*fetch)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch);
   /* Fetches sparse rows as fetch does, without copying entries where possible. row (high - low): valid until the next
    * fetch. Of the batch only rows and targets are set. */
@@ -67,6 +68,8 @@ struct trm_dataset {
   const struct trm_dataset_ops *ops;
   struct trm_input_spec spec;
   size_t rows;            /* samples of the split (after data.limit) */
+  bool independent;       /* set by the caller before the first fetch, the same on all ranks: each rank fetches batches of
+                             its own, at its own speed, and waits for no other one */
   bool streamed;          /* not all rows are in memory at once: ranks that share memory read them together (fetch) */
   const char *path;
   const char *digest;     /* of the file's contents, NULL: unknown */

@@ -272,6 +272,8 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
   struct trm_batch_part part;
   *total = (struct trm_loss_sums){0};
   s->halt = trm_stop_requested();
+  if (t->data->streamed && t->options->simulate.gradients) /* no rows: all ranks of a node begin together */
+    step_abort_on_failure(t, t->data->ops->fetch(t->data, t->epoch, t->position, t->position, &t->batch));
   while (s->ops->next_batch(s, end, &part)) {
     struct trm_loss_sums sums;
     struct trainer_batch batch;
@@ -290,11 +292,6 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
     step_abort_on_failure(t, trainer_log(t, batch.number + 1, batch.high - t->position, &sums, batch.rate));
   }
   s->halt = false;
-  if (t->data->streamed && t->options->simulate.gradients) { /* an empty fetch: no more rows of these batches */
-    size_t low, high;
-    trainer_batch_range(t, end - 1, &low, &high);
-    step_abort_on_failure(t, t->data->ops->fetch(t->data, t->epoch, low, low, &t->batch));
-  }
   return status;
 }
 

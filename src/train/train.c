@@ -74,7 +74,6 @@ static int train_check_combinations(const struct trainer *t)
     .loss = t->model.loss,
     .stages = t->grid->size[TRM_AXIS_PIPELINE],
     .tensor_ranks = t->grid->size[TRM_AXIS_TENSOR],
-    .streamed = t->data && t->data->streamed,
     .trains_rows = t->rows.row != NULL,
     .reduces = t->mode && trainer_passes_reduce(t),
   };
@@ -201,6 +200,7 @@ static int train_create_strategy(struct trainer *t)
   if (status != TRM_OK)
     t->strategy.ops = NULL; /* nothing to destroy */
   TRM_CHECK(status);
+  t->data->independent = t->strategy.ops->next_batch != NULL;
   TRM_CHECK(trm_strategy_create(&t->strategy));
   TRM_CHECK(trainer_rows_setup(t));
   t->mode = trainer_choose_mode(t);

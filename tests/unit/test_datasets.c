@@ -421,6 +421,53 @@ static void test_ranks_windows(void)
   trm_free(path);
 }
 
+/* Fetches positions [begin, end) of an epoch, and checks each row. */
+static void check_positions(struct walk *walk, uint64_t epoch, size_t begin, size_t end)
+{
+  size_t wrong = 0;
+  CU_ASSERT_EQUAL_FATAL(walk->data->ops->fetch(walk->data, epoch, begin, end, &walk->rows), TRM_OK);
+  wrong += walk->rows.rows != end - begin;
+  for (size_t i = 0; i < walk->rows.rows; i++)
+    wrong += !made_is_row(MADE_BYTES, walk->width, 0, &walk->rows, i,
+                          walk->order[(size_t)epoch * walk->data->rows + begin + i]);
+  CU_ASSERT_EQUAL(wrong, 0);
+}
+
+/* Independent ranks: one after the other reads two epochs, then all at once, each its own batches; and a batch of
+ * before. */
+static void test_independent(void)
+{
+  char *path = file_make("windows.h5", MADE_BYTES, 784, 5003, 0, 0);
+  struct trm_options options = options_of(1 << 20, 100);
+  size_t rows;
+  uint64_t hash;
+  uint64_t *order = order_alone(path, 784, &options, EPOCHS, &rows, &hash);
+  CU_ASSERT_PTR_NOT_NULL_FATAL(order);
+  for (int threads = 0; threads < 2; threads++) {
+    struct walk walk = {.order = order, .width = 784};
+    options.data.threads = threads;
+    CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&walk.data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+    walk.data->independent = true;
+    check_positions(&walk, 0, 0, 0);
+    for (int rank = 0; rank < world->size; rank++) {
+      for (size_t at = 0; rank == world->rank && at < 2 * rows; at += 100) {
+        const size_t low = at % rows, high = low + 100 < rows ? low + 100 : rows;
+        check_positions(&walk, at / rows, low, high);
+      }
+      world->ops->barrier(world);
+    }
+    for (size_t at = 100 * (size_t)world->rank; at + 100 <= rows; at += 100 * (size_t)world->size)
+      check_positions(&walk, 2, at, at + 100);
+    check_positions(&walk, 2, 300, 400);
+    world->ops->barrier(world);
+    check_positions(&walk, 0, 200, 200 + 2000); /* an earlier epoch; over several windows */
+    trm_host_batch_free(&walk.rows);
+    walk.data->ops->close(walk.data);
+  }
+  free(order);
+  trm_free(path);
+}
+
 static void test_ranks_windows_compressed(void)
 {
   char *path = file_make("windows.h5", MADE_BYTES, 784, 5003, 0, 1);
@@ -580,6 +627,7 @@ int main(int argc, char **argv)
     {"description", test_spec},
     {"same samples: in memory", test_ranks_whole},
     {"same samples: windows", test_ranks_windows},
+    {"windows, independent ranks", test_independent},
     {"same samples: windows, compressed", test_ranks_windows_compressed},
     {"same samples: large rows", test_ranks_large_rows},
     {"windows of other kinds", test_windows_kinds},
