@@ -13,6 +13,25 @@ static double virtual_clock(struct trm_comm *comm)
   return virtual_net_of(comm)->now;
 }
 
+double virtual_processor_seconds(clockid_t clock)
+{
+  struct timespec time = {0};
+  clock_gettime(clock, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void virtual_costs(struct trm_comm *comm, struct trm_comm_costs *costs)
+{
+  const struct virtual_net *net = virtual_net_of(comm);
+  const struct trm_virtual_figures *figures = &net->figures;
+  *costs = (struct trm_comm_costs){
+    .events = figures->events, .switches = figures->switches, .messages = figures->messages, .bytes = figures->bytes,
+    .cpu_s = virtual_processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - net->cpu_began,
+    .compute_s = net->pool ? virtual_pool_seconds(net->pool) : 0,
+    .calls_s = net->timed_calls > 0 ? net->timed_s * (double)net->calls / (double)net->timed_calls : 0,
+  };
+}
+
 static void virtual_end(int status)
 {
   fflush(NULL);
@@ -72,6 +91,7 @@ const struct trm_comm_ops virtual_ops = {
   .calls_free = virtual_calls_free,
   .call_begin = virtual_call_begin,
   .clock = virtual_clock,
+  .costs = virtual_costs,
   .abort = virtual_abort,
   .native = virtual_native,
 };
@@ -104,6 +124,7 @@ static void virtual_create_ranks(struct virtual_net *net)
   }
   virtual_group_count_nodes(world);
   net->running = ranks;
+  virtual_stacks_create(net);
   for (int i = 0; i < ranks; i++)
     net->rank[i].fiber = virtual_fiber_create(net, &net->rank[i], virtual_run_rank, &net->rank[i]);
 }
@@ -127,9 +148,10 @@ int trm_virtual_run(const struct trm_virtual_plan *plan, int (*main)(struct trm_
   net->main = main;
   net->main_context = context;
   net->random = plan->schedule;
+  net->cpu_began = virtual_processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
   net->root = net->current = virtual_fiber_root(net);
   if (plan->threads > 0)
-    net->pool = virtual_pool_create(plan->threads);
+    net->pool = virtual_pool_create(plan->threads - 1);
   trm_set_abort(virtual_end);
   virtual_create_ranks(net);
   virtual_park(net, NULL, NULL); /* until all ranks are done, or wait for one another */
@@ -143,7 +165,9 @@ int trm_virtual_run(const struct trm_virtual_plan *plan, int (*main)(struct trm_
     virtual_release(net->rank[i].world);
     virtual_fiber_free(net->rank[i].fiber);
   }
+  virtual_stacks_free(net);
   virtual_fiber_free(net->root);
+  virtual_blocks_free(net);
   trm_free(net->event);
   trm_free(net->node);
   trm_free(net->rank);

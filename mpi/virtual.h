@@ -23,7 +23,7 @@ struct trm_virtual_plan {
   double service, service_per_byte; /* seconds that an owner takes for a call and for each byte of it; one at a time */
   int cores; /* of a node, for which its computations queue; 0: as many as ranks */
   double slice; /* seconds that a rank computes on a core before it goes to the end of the queue; 0: no limit */
-  int threads;               /* that computations run on, besides the ranks' own; 0: they run where they are begun */
+  int threads;               /* that compute, the ranks' own among them; 0: it computes at once what is begun */
   /* Not 0: a random schedule. Every message, call and computation takes a random time more, simultaneous events come in
    * random order, and a rank may stop before and after it acquires a lock: any order that the contract allows can
    * occur. Equal seeds give equal schedules. */

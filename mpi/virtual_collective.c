@@ -260,6 +260,8 @@ void virtual_collective_run(struct trm_comm *comm, const struct virtual_shape *s
 {
   const struct virtual_group *group = virtual_of(comm)->group;
   struct trm_request request = {.placed = true};
+  if (group->size == 1 && (shape->kind == VIRTUAL_BARRIER || shape->kind == VIRTUAL_BROADCAST))
+    return;
   if (!group->process || group->size == 1) {
     virtual_collective_begin(comm, shape, part, &request);
     virtual_request_wait(&request);
@@ -298,7 +300,7 @@ void virtual_allreduce_begin(struct trm_comm *comm, void *data, size_t count, en
                              struct trm_request **request)
 {
   const struct virtual_shape shape = {.kind = VIRTUAL_ALLREDUCE, .count = count, .type = type, .op = op};
-  *request = collective_begin(comm, &shape, (struct virtual_part){.data = data}, NULL);
+  *request = comm->size == 1 ? NULL : collective_begin(comm, &shape, (struct virtual_part){.data = data}, NULL);
 }
 
 void virtual_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op)

@@ -9,6 +9,8 @@
 #include "core/status.h"
 #include "mpi/virtual_private.h"
 
+enum { HELPS_A_TIMED_ONE = 7 };
+
 struct compute_task {
   struct compute_task *next;
   int (*work)(void *context);
@@ -24,9 +26,28 @@ struct virtual_pool {
   const struct compute_task *awaited; /* that the ranks' thread waits for; NULL: none */
   struct compute_task *first, *last; /* not begun */
   bool ends;
-  int threads;
+  uint64_t helps, timed; /* tasks that the ranks' thread has run; those of them whose time was measured */
+  double timed_s;        /* processor seconds */
+  int threads;           /* besides the ranks' */
   pthread_t thread[]; /* (threads) */
 };
+
+/* With the pool locked: takes the first task, unlocks the pool while the task runs. NULL: there is none. */
+static struct compute_task *compute_next(struct virtual_pool *pool)
+{
+  struct compute_task *task = pool->first;
+  if (!task)
+    return NULL;
+  pool->first = task->next;
+  pthread_mutex_unlock(&pool->lock);
+  trm_context_set(task->context);
+  const int status = task->work(task->work_context);
+  trm_context_set(NULL);
+  pthread_mutex_lock(&pool->lock);
+  task->status = status;
+  task->done = true;
+  return task;
+}
 
 static void *compute_thread(void *of)
 {
@@ -38,17 +59,9 @@ static void *compute_thread(void *of)
   for (;;) {
     while (!pool->first && !pool->ends)
       pthread_cond_wait(&pool->begun, &pool->lock);
-    struct compute_task *task = pool->first;
+    struct compute_task *task = compute_next(pool);
     if (!task)
       break;
-    pool->first = task->next;
-    pthread_mutex_unlock(&pool->lock);
-    trm_context_set(task->context);
-    const int status = task->work(task->work_context);
-    trm_context_set(NULL);
-    pthread_mutex_lock(&pool->lock);
-    task->status = status;
-    task->done = true;
     if (pool->awaited != task)
       continue;
     pthread_mutex_unlock(&pool->lock); /* the other thread needs it */
@@ -68,10 +81,7 @@ struct virtual_pool *virtual_pool_create(int threads)
   while (pool->threads < threads &&
          pthread_create(&pool->thread[pool->threads], NULL, compute_thread, pool) == 0)
     pool->threads++;
-  if (pool->threads > 0)
-    return pool;
-  virtual_pool_free(pool);
-  return NULL;
+  return pool;
 }
 
 void virtual_pool_free(struct virtual_pool *pool)
@@ -90,6 +100,16 @@ void virtual_pool_free(struct virtual_pool *pool)
   trm_free(pool);
 }
 
+double virtual_pool_seconds(const struct virtual_pool *pool)
+{
+  double seconds = pool->timed > 0 ? pool->timed_s * (double)pool->helps / (double)pool->timed : 0;
+  clockid_t clock;
+  for (int i = 0; i < pool->threads; i++)
+    if (pthread_getcpuclockid(pool->thread[i], &clock) == 0)
+      seconds += virtual_processor_seconds(clock);
+  return seconds;
+}
+
 static void compute_begin(struct virtual_pool *pool, struct compute_task *task)
 {
   pthread_mutex_lock(&pool->lock);
@@ -102,9 +122,29 @@ static void compute_begin(struct virtual_pool *pool, struct compute_task *task)
   pthread_cond_signal(&pool->begun);
 }
 
+/* The ranks' thread runs a task; false: there is none. */
+static bool compute_help(struct virtual_pool *pool)
+{
+  struct trm_context *context = trm_context_current();
+  const bool timed = pool->helps % HELPS_A_TIMED_ONE == 0;
+  const double began = timed ? virtual_processor_seconds(CLOCK_THREAD_CPUTIME_ID) : 0;
+  if (!compute_next(pool))
+    return false;
+  trm_context_set(context);
+  pool->helps++;
+  if (timed) {
+    pool->timed++;
+    pool->timed_s += virtual_processor_seconds(CLOCK_THREAD_CPUTIME_ID) - began;
+  }
+  return true;
+}
+
+/* The ranks' thread computes, too, and sleeps only while other threads have the last tasks. */
 static void compute_wait(struct virtual_pool *pool, const struct compute_task *task)
 {
   pthread_mutex_lock(&pool->lock);
+  while (!task->done && compute_help(pool))
+    continue;
   pool->awaited = task;
   while (!task->done)
     pthread_cond_wait(&pool->done, &pool->lock);

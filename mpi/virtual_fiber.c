@@ -1,6 +1,8 @@
 /* Fibers and events of the virtual network. A fiber that waits runs the events itself, in its own stack, until one
  * resumes a fiber: itself, or another, to which it switches. */
 #define _GNU_SOURCE
+#undef _FORTIFY_SOURCE /* its longjmp knows one stack only */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,14 +39,21 @@
 
 #define STACK_BYTES ((size_t)512 << 10) /* address space; pages that are not touched take no memory */
 
+/* A stack with a page below that cannot be accessed takes two mappings, of which a process may have 65,530
+ * (vm.max_map_count). With more ranks the stacks are one mapping, and an overflow is not noticed there; their depth does
+ * not depend on the number of ranks. */
+#define MAX_GUARDED 16000
+
 #define MAX_AT_ONCE ((uint64_t)20 * 1000 * 1000) /* events of one time, for a run to be taken as stuck */
 
 struct virtual_fiber {
-  ucontext_t machine;
+  ucontext_t machine;          /* before it has run; under a sanitizer: where it waits */
+  jmp_buf place;               /* where it waits */
+  bool started;
   struct virtual_net *net;
   struct virtual_rank *rank;   /* NULL: the root */
   struct trm_context own, *context;
-  void *stack;                 /* above a page that cannot be accessed */
+  void *stack;                 /* owned: above a page that cannot be accessed; or in net->stacks */
   size_t stack_bytes;
   void (*run)(void *of);
   void *of;
@@ -123,6 +132,22 @@ double virtual_random_delay(struct virtual_net *net)
 
 /* -- switching */
 
+/* swapcontext saves the mask of signals, too, with a system call; the sanitizers know no other way. */
+static void fiber_swap(struct virtual_fiber *from, struct virtual_fiber *to)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(FIBER_ADDRESS_SANITIZER) || \
+  defined(FIBER_THREAD_SANITIZER)
+  swapcontext(&from->machine, &to->machine);
+#else
+  if (_setjmp(from->place) != 0)
+    return;
+  if (to->started)
+    _longjmp(to->place, 1);
+  to->started = true;
+  setcontext(&to->machine);
+#endif
+}
+
 static void fiber_switch(struct virtual_net *net, struct virtual_fiber *to)
 {
   struct virtual_fiber *from = net->current;
@@ -131,7 +156,7 @@ static void fiber_switch(struct virtual_net *net, struct virtual_fiber *to)
   trm_context_set(to->context);
   FIBER_ASAN(__sanitizer_start_switch_fiber(from->ended ? NULL : &from->fake_stack, to->stack, to->stack_bytes));
   FIBER_TSAN(__tsan_switch_to_fiber(to->thread, 0));
-  swapcontext(&from->machine, &to->machine);
+  fiber_swap(from, to);
   FIBER_ASAN(__sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL));
 }
 
@@ -154,20 +179,49 @@ static void fiber_enter(unsigned high, unsigned low)
   abort(); /* nothing resumes it */
 }
 
+static void fiber_fail_stacks(struct virtual_net *net)
+{
+  virtual_fail(net, "out of memory for the stacks of %d ranks (limits: ulimit -v, vm.max_map_count)", net->plan.ranks);
+}
+
+void virtual_stacks_create(struct virtual_net *net)
+{
+  const size_t bytes = (size_t)net->plan.ranks * STACK_BYTES;
+  if (net->plan.ranks <= MAX_GUARDED)
+    return;
+  net->stacks = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (net->stacks == MAP_FAILED)
+    fiber_fail_stacks(net);
+  madvise(net->stacks, bytes, MADV_NOHUGEPAGE); /* a rank touches some 4 KiB pages of its own */
+}
+
+void virtual_stacks_free(struct virtual_net *net)
+{
+  if (net->stacks)
+    munmap(net->stacks, (size_t)net->plan.ranks * STACK_BYTES);
+}
+
+/* Returns the memory of a stack: a rank's first fiber has that of the net, if it has any. */
+static void *fiber_take_stack(struct virtual_net *net, const struct virtual_rank *rank)
+{
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  if (net->stacks && !rank->fiber)
+    return net->stacks + (size_t)rank->rank * STACK_BYTES;
+  char *memory = mmap(NULL, STACK_BYTES + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED || mprotect(memory + page, STACK_BYTES, PROT_READ | PROT_WRITE) != 0)
+    fiber_fail_stacks(net);
+  return memory + page;
+}
+
 struct virtual_fiber *virtual_fiber_create(struct virtual_net *net, struct virtual_rank *rank, void (*run)(void *of),
                                            void *of)
 {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   struct virtual_fiber *fiber = trm_alloc(sizeof *fiber, "a rank");
-  char *memory = mmap(NULL, STACK_BYTES + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED || mprotect(memory + page, STACK_BYTES, PROT_READ | PROT_WRITE) != 0)
-    virtual_fail(net, "out of memory for the stacks of %d ranks (limits: ulimit -v, vm.max_map_count)",
-                 net->plan.ranks);
   fiber->net = net;
   fiber->rank = rank;
   fiber->own.rank = &rank->state;
   fiber->context = &fiber->own;
-  fiber->stack = memory + page;
+  fiber->stack = fiber_take_stack(net, rank);
   fiber->stack_bytes = STACK_BYTES;
   fiber->run = run;
   fiber->of = of;
@@ -186,6 +240,7 @@ struct virtual_fiber *virtual_fiber_root(struct virtual_net *net)
   struct virtual_fiber *root = trm_alloc(sizeof *root, "the virtual network");
   root->net = net;
   root->context = trm_context_current();
+  root->started = true;
   FIBER_TSAN(root->thread = __tsan_get_current_fiber());
   return root;
 }
@@ -193,10 +248,12 @@ struct virtual_fiber *virtual_fiber_root(struct virtual_net *net)
 void virtual_fiber_free(struct virtual_fiber *fiber)
 {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  const struct virtual_net *net = fiber->net;
   if (fiber->rank) {
     FIBER_TSAN(__tsan_destroy_fiber(fiber->thread));
     FIBER_ASAN(__asan_unpoison_memory_region(fiber->stack, fiber->stack_bytes)); /* for what is mapped there next */
-    munmap((char *)fiber->stack - page, fiber->stack_bytes + page);
+    if (!net->stacks || fiber != fiber->rank->fiber)
+      munmap((char *)fiber->stack - page, fiber->stack_bytes + page);
   }
   trm_free(fiber);
 }

@@ -108,7 +108,7 @@ static void message_deliver(struct trm_request *message, struct trm_request *rec
     memcpy(receive->data, message->data, message->bytes);
   virtual_request_complete(receive, fmax(net->now, message->arrives));
   if (message->copied)
-    trm_free(message); /* its sender has no request for it */
+    virtual_block_return(net, message); /* its sender has no request for it */
   else
     virtual_request_complete(message, fmax(net->now, message->arrives));
 }

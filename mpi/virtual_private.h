@@ -3,6 +3,7 @@
 #pragma once
 
 #include <math.h>
+#include <time.h>
 
 #include "core/context.h"
 #include "mpi/virtual.h"
@@ -86,9 +87,21 @@ struct virtual_net {
   struct trm_context event_context; /* for functions of ranks that an event calls */
   struct virtual_pool *pool;
   struct trm_virtual_figures figures;
+  double cpu_began;            /* processor seconds of the process when the network began */
+  char *stacks;                /* of all ranks; NULL: each fiber has its own */
+  void *spare;                 /* blocks that are not in use: list */
+  uint64_t calls, timed_calls; /* functions of calls run; those of them whose time was measured */
+  double timed_s;              /* processor seconds */
 };
 
+/* -- virtual.c: of clock CLOCK_PROCESS_CPUTIME_ID, or of a thread's */
+double virtual_processor_seconds(clockid_t clock);
+
 /* -- virtual_fiber.c: fibers and events */
+
+/* The stacks of many ranks: before the first fiber is made, and after the last one is freed. */
+void virtual_stacks_create(struct virtual_net *net);
+void virtual_stacks_free(struct virtual_net *net);
 
 /* Describes what a fiber waits for. */
 typedef void virtual_describe(const void *of, char *text, size_t bytes);
@@ -121,6 +134,12 @@ double virtual_random_delay(struct virtual_net *net);
 uint64_t virtual_random_word(struct virtual_net *net);
 
 /* -- virtual_wait.c: requests and waiting */
+
+/* Zeroed memory for one of the many small objects of a step: at most VIRTUAL_BLOCK bytes. */
+enum { VIRTUAL_BLOCK = 192 };
+void *virtual_block_take(struct virtual_net *net);
+void virtual_block_return(struct virtual_net *net, void *block);
+void virtual_blocks_free(struct virtual_net *net); /* those that are not in use */
 
 /* An operation that has begun. */
 struct trm_request {
@@ -291,6 +310,7 @@ void virtual_call_begin(struct trm_calls *calls, int owner, void *head, const vo
 void virtual_calls_check(struct virtual_rank *rank);
 
 /* -- virtual_compute.c */
-struct virtual_pool *virtual_pool_create(int threads); /* NULL: no thread could be started */
+struct virtual_pool *virtual_pool_create(int threads); /* besides the ranks' thread, which computes while it waits */
 void virtual_pool_free(struct virtual_pool *pool);
+double virtual_pool_seconds(const struct virtual_pool *pool); /* processor seconds of computations */
 int virtual_compute(struct trm_comm *comm, int (*work)(void *context), void *context, double seconds);

@@ -1,18 +1,51 @@
 /* Waiting in the virtual network: for requests, for conditions, for a time. */
 #include <stdio.h>
+#include <string.h>
 
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/virtual_private.h"
+
+/* -- small objects */
+
+struct wait_block {
+  struct wait_block *next;
+};
+
+void *virtual_block_take(struct virtual_net *net)
+{
+  struct wait_block *block = net->spare;
+  if (!block)
+    return trm_alloc(VIRTUAL_BLOCK, "requests");
+  net->spare = block->next;
+  return memset(block, 0, VIRTUAL_BLOCK);
+}
+
+void virtual_block_return(struct virtual_net *net, void *returned)
+{
+  struct wait_block *block = returned;
+  block->next = net->spare;
+  net->spare = block;
+}
+
+void virtual_blocks_free(struct virtual_net *net)
+{
+  for (struct wait_block *block = net->spare, *next; block; block = next) {
+    next = block->next;
+    trm_free(block);
+  }
+}
 
 /* -- requests */
 
 /* Incomplete requests that may be found while nothing else happens: no virtual time passes in a loop that polls. */
 enum { MAX_POLLS = 1000000 };
 
+_Static_assert(sizeof(struct trm_request) <= VIRTUAL_BLOCK, "a request is small");
+
 struct trm_request *virtual_request_create(struct virtual_net *net, virtual_describe *describe)
 {
-  struct trm_request *request = trm_alloc(sizeof *request, "a request");
+  struct trm_request *request = virtual_block_take(net);
   request->net = net;
   request->when = INFINITY;
   request->describe = describe;
@@ -41,7 +74,7 @@ void virtual_request_wait(struct trm_request *request)
 static void wait_free_request(struct trm_request **request)
 {
   if (!(*request)->placed)
-    trm_free(*request);
+    virtual_block_return((*request)->net, *request);
   *request = NULL;
 }
 

@@ -91,13 +91,13 @@ struct window_operation {
   void *origin; /* fetch_add: the value, then the element before */
   size_t count;
 };
+_Static_assert(sizeof(struct window_operation) <= VIRTUAL_BLOCK, "an operation is small");
 
 static void window_act(struct virtual_net *net, void *of)
 {
   struct window_operation *it = of;
   const size_t bytes = it->count * trm_type_bytes(it->type);
   int64_t before;
-  (void)net;
   switch (it->kind) {
   case WINDOW_GET:
     memcpy(it->origin, it->at, bytes);
@@ -116,7 +116,7 @@ static void window_act(struct virtual_net *net, void *of)
   }
   if (it->kind != WINDOW_GET)
     virtual_check_rank(it->target);
-  trm_free(it);
+  virtual_block_return(net, it);
 }
 
 /* Begins the operation; returns when it is complete at both ends. */
@@ -132,7 +132,7 @@ static double window_begin(struct trm_window *window, enum window_kind kind, voi
       count > memory->of[target].count - offset)
     virtual_fail(net, "elements %zu to %zu of the window of rank %d, which has %zu", offset, offset + count, target,
                  target >= 0 && target < group->size ? memory->of[target].count : 0);
-  struct window_operation *it = trm_alloc(sizeof *it, "an operation on a window");
+  struct window_operation *it = virtual_block_take(net);
   struct virtual_rank *at = virtual_rank_at(group, target);
   *it = (struct window_operation){kind, at, memory->type, memory->of[target].base + offset * element, origin, count};
   const size_t bytes = count * element;

@@ -187,6 +187,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/plan_vs_train.sh \
 	tests/bench/predict.sh \
 	tests/bench/scaling.sh \
+	tests/bench/virtual.sh \
 	tests/bench/torch_layouts.py \
 	tests/bench/torch_peer.py \
 	tests/layouts.md \

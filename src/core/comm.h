@@ -60,6 +60,15 @@ struct trm_call_plan {
 };
 #define TRM_CALL_HEAD_BYTES 128
 
+/* Costs of modeling a network and its ranks in this process, so far. */
+struct trm_comm_costs {
+  uint64_t events, switches; /* of the ranks */
+  uint64_t messages, bytes;  /* between nodes */
+  /* processor seconds: of the process since the network began; of slot compute in threads of its own; of functions of
+   * calls, by one call in some */
+  double cpu_s, compute_s, calls_s;
+};
+
 struct trm_comm_ops {
   const char *name;
 
@@ -151,6 +160,8 @@ struct trm_comm_ops {
                      size_t out_bytes, struct trm_request **request);
 
   double (*clock)(struct trm_comm *comm);                 /* seconds, monotonic */
+  /* NULL: the network is not modeled. */
+  void (*costs)(struct trm_comm *comm, struct trm_comm_costs *costs);
   void (*abort)(struct trm_comm *comm, int status) __attribute__((noreturn)); /* ends all ranks of the job */
 
   void *(*native)(struct trm_comm *comm); /* MPI_Comm * for parallel HDF5, or NULL where there is no MPI */

@@ -256,6 +256,22 @@ int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progres
   return run_dir_end_line(&json, dir);
 }
 
+/* What the simulation has cost. */
+static void run_dir_write_costs(struct trm_json *json, struct trm_comm *comm)
+{
+  struct trm_comm_costs costs;
+  comm->ops->costs(comm, &costs);
+  trm_json_object(json, "simulation");
+  trm_json_integer(json, "events", (int64_t)costs.events);
+  trm_json_integer(json, "switches", (int64_t)costs.switches);
+  trm_json_integer(json, "messages", (int64_t)costs.messages);
+  trm_json_integer(json, "bytes", (int64_t)costs.bytes);
+  trm_json_number(json, "cpu_s", costs.cpu_s);
+  trm_json_number(json, "gradients_cpu_s", costs.compute_s);
+  trm_json_number(json, "owners_cpu_s", costs.calls_s);
+  trm_json_end(json);
+}
+
 int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_options *options,
                               const struct trm_modules *modules, const struct trm_model *model,
                               const struct trm_result *result, const struct trm_staleness *total)
@@ -308,6 +324,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
       trm_json_number(&json, "weights_sha256", NAN);
     if (total)
       run_dir_write_quantiles(&json, total);
+    if (modules->comm->ops->costs)
+      run_dir_write_costs(&json, modules->comm);
     trm_json_end(&json);
     status = atomic_file_close(&file, !ferror(file.stream));
   }
