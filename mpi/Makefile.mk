@@ -17,6 +17,8 @@ libtrireme_la_SOURCES += \
 	mpi/async/gradient_sum.h \
 	mpi/async/hogwild.c \
 	mpi/async/keuper.c \
+	mpi/async/pending_update.c \
+	mpi/async/pending_update.h \
 	mpi/async/peers.c \
 	mpi/async/peers.h \
 	mpi/async/node_sum.c \

@@ -161,6 +161,25 @@ for method in asgd "asgd --strategy.tau=3" "asgd --strategy.servers=1" "asgd --s
   done
 done
 
+# Rows on shared weights: w x with hinge loss far from its margin, so every row moves w by the rate. Two workers compute
+# at the same time: with `add` all 96 updates count, with `overwrite` those of one worker; one worker loses none.
+awk 'BEGIN { for (i = 0; i < 96; i++) print (i % 2 ? "-1 1:-1" : "+1 1:1") }' > same.svm
+"$TRIREME" data import libsvm same.svm same.svm --out=same.h5 > import.log 2>&1 || { cat import.log; fail "import"; }
+rows() { # rows WORKERS CONFLICTS RATE
+  simulate "$1" rows --run.overwrite=yes --simulate.nodes=1 --simulate.conflicts="$2" --optim.lr="$3" --run.jitter= \
+    --data.file=same.h5 --data.validation=0 --model="linear 1 bias=no" --train.loss=hinge --train.batch=4 \
+    --train.steps=24 --strategy.name=hogwild --strategy.rows=1
+}
+rows 1 add 0
+still=$(of rows test_loss)
+for case in "1 add 96" "1 overwrite 96" "2 add 96" "2 overwrite 48" "4 overwrite 24"; do
+  read -r n conflicts expected <<< "$case"
+  rows "$n" "$conflicts" 0.001
+  got=$(awk -v from="$still" -v to="$(of rows test_loss)" 'BEGIN { printf "%.0f", (from - to) / 0.001 }')
+  [ "$got" = "$expected" ] || fail "hogwild, $n workers, conflicts $conflicts: $got updates of 96 count, not $expected"
+done
+pass "hogwild: rows that are updated at the same time"
+
 # Random schedules: other orders, the same bits where they must not depend on them.
 for schedule in 1 2 3; do
   simulate 4 ssp0-$schedule --strategy.name=ssp --strategy.slack=0 --simulate.schedule=$schedule

@@ -27,6 +27,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/async/async.h"
+#include "mpi/async/pending_update.h"
 #include "mpi/async/weight_copy.h"
 #include "mpi/async/worker.h"
 #include "train/row_trainer.h"
@@ -44,6 +45,7 @@ struct hogwild {
   int64_t batches;           /* since the weights were last read */
   const struct trm_linear *linear; /* the model, trained row by row; NULL: passes give gradients */
   float *shrink;             /* (features) of sparse rows, NULL: none */
+  struct pending_update pending; /* of rows on the shared weights, where time is virtual; copy NULL: none */
 };
 
 static struct hogwild *hogwild_of(const struct trm_strategy *s)
@@ -59,13 +61,30 @@ static void hogwild_begin_rows(struct trm_strategy *s, const struct trm_linear *
 {
   struct hogwild *h = hogwild_of(s);
   h->linear = linear;
-  if (!h->copy.base && !h->window)
+  if (!h->copy.base && !h->window) {
     s->staleness = NULL;
+    if (s->comm->ops->compute)
+      pending_update_create(&h->pending, s->elements);
+  }
   if (!linear->feature_frequency)
     return;
   h->shrink = trm_alloc(linear->features * sizeof *h->shrink, "shrinking of weights");
   for (size_t j = 0; j < linear->features; j++)
     h->shrink[j] = linear->feature_frequency[j] > 0 ? s->optimizer->update.l2 / linear->feature_frequency[j] : 0;
+}
+
+/* Returns where the rows' updates are made: the weights, or a copy that is stored when their time has passed. */
+static float *hogwild_row_weights(struct trm_strategy *s, const struct trm_sparse_row *row, size_t rows)
+{
+  struct hogwild *h = hogwild_of(s);
+  if (!h->pending.copy)
+    return s->w;
+  for (size_t i = 0; i < rows; i++)
+    for (size_t e = 0; e < row[i].entries; e++)
+      pending_update_touch(&h->pending, s->w, h->linear->weights + (size_t)row[i].columns[e]);
+  if (h->linear->bias != SIZE_MAX)
+    pending_update_touch(&h->pending, s->w, h->linear->bias);
+  return h->pending.copy;
 }
 
 static int hogwild_train_rows(struct trm_strategy *s, const struct trm_sparse_row *row, const float *target,
@@ -78,9 +97,9 @@ static int hogwild_train_rows(struct trm_strategy *s, const struct trm_sparse_ro
     .update_rows = (size_t)s->options->rows,
     .shrink = hogwild_of(s)->shrink,
   };
-  float *bias = linear->bias == SIZE_MAX ? NULL : s->w + linear->bias;
+  float *w = hogwild_row_weights(s, row, rows), *bias = linear->bias == SIZE_MAX ? NULL : w + linear->bias;
   struct trm_sparse_sums row_sums;
-  s->device->ops->sparse_sgd(s->device, &params, row, target, s->w + linear->weights, bias, &row_sums, rows);
+  s->device->ops->sparse_sgd(s->device, &params, row, target, w + linear->weights, bias, &row_sums, rows);
   sums->loss += row_sums.loss;
   sums->correct += row_sums.correct;
   sums->rows += (double)rows;
@@ -136,6 +155,7 @@ static void hogwild_destroy(struct trm_strategy *s)
   struct hogwild *h = w->method;
   shared_counters_free(&h->counters);
   trm_free(h->shrink);
+  pending_update_free(&h->pending);
   weight_copy_free(&h->copy);
   if (h->shared.base)
     w->node->ops->unshare(w->node, &h->shared);
@@ -299,6 +319,8 @@ static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sum
   TRM_CHECK(worker_check(s, sums));
   if (!h->linear) /* otherwise hogwild_train_rows has made the updates */
     hogwild_apply(s, rate);
+  else if (h->pending.copy)
+    pending_update_store(&h->pending, s->w, s->conflicts);
   TRM_CHECK(s->device->ops->sync(s->device));
   if (++h->batches == s->options->tau)
     hogwild_flush(s);

@@ -9,7 +9,8 @@
  * momentum and Adam work as usual, and the order of arrival changes no bit of any version of the weights.
  *
  *   ssp    reads weights when its copy has become too old; the server holds the reply back until they are new enough
- *   essp   reads them before every batch
+ *   essp   reads them before every batch: as fresh as those that a server sends when they change, as in the paper, for
+ *          a round trip more
  *
  * A worker also sees its own gradients: to weights of clock v it applies the optimizer's rule with those of clocks v,
  * v + 1, .. as if the other workers' gradients, which are not known yet, were 0. For rules with states it reads these,

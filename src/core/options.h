@@ -78,6 +78,7 @@ struct trm_simulate_options {
   double slice, latency, bandwidth, node_latency, node_bandwidth, service, service_bandwidth; /* s, bytes/s, ... */
   char *machine; /* a file of plan/machine.h */
   bool gradients;
+  enum trm_conflicts conflicts;
   char *replay; /* folder written with run.record */
 };
 

@@ -170,6 +170,8 @@ const struct trm_option trm_option_table[] = {
   REAL(simulate.service_bandwidth, "0", 0, 1e18, "bytes per second of a parameter server's calls (0: unlimited)"),
   INT(simulate.threads, "0", 0, 65536, "threads that compute gradients, which do not depend on it (0: all cores)"),
   BOOL(simulate.gradients, "yes", "no: times alone: no gradient is computed, no score measured"),
+  CHOICE(simulate.conflicts, "add", WORDS("add", "overwrite"),
+   "hogwild, rows on shared weights: add: no update of a weight is lost, overwrite: the later of two at a time stays"),
   INT(simulate.schedule, "0", 0, INFINITY,
    "seed of a random schedule, for tests: delays and orders that a network allows (0: as modeled)"),
   TEXT(simulate.replay, "", "folder written by a run with run.record, whose order of events is followed"),

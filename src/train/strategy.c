@@ -13,6 +13,7 @@ void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_op
   strategy->lanes = options->run.lanes;
   strategy->record = options->run.record;
   strategy->replay = options->simulate.replay;
+  strategy->conflicts = options->simulate.conflicts;
   strategy->momentum = options->optim.momentum;
 }
 

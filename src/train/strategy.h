@@ -133,6 +133,7 @@ struct trm_strategy {
   uint64_t seed;               /* run.seed */
   int64_t lanes;               /* run.lanes: sums over the ranks are added in one fixed tree; 0: off */
   const char *record, *replay; /* run.record, simulate.replay; NULL or "": none */
+  enum trm_conflicts conflicts; /* simulate.conflicts */
   double momentum;             /* optim.momentum as set; the optimizer replaces 0 by its rule's default */
   size_t elements;             /* of the flat arrays */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
