@@ -54,7 +54,7 @@ for layout in "zero=1" "zero=3" "tensor=2" "pipeline=2" "pipeline=2 --train.accu
 done
 
 # Checkpoints are consistent cuts: a resumed run ends with the bits of the whole one.
-for method in sync asgd softsync dcasgd ssp easgd eamsgd adpsgd sgp keuper; do
+for method in sync asgd groups softsync dcasgd ssp essp easgd eamsgd adpsgd sgp keuper; do
   simulate 4 whole --run.overwrite=yes --strategy.name=$method --run.checkpoint_every=24
   simulate 4 half --run.overwrite=yes --strategy.name=$method --run.checkpoint_every=24 --train.steps=24
   simulate 4 half --strategy.name=$method --run.checkpoint_every=24 --run.resume=auto
