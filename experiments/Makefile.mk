@@ -21,6 +21,7 @@ EXTRA_DIST += \
 	experiments/async-methods/fashion.yaml \
 	experiments/async-methods/methods.txt \
 	experiments/async-methods/run.sh \
+	experiments/async-methods/runs.csv \
 	experiments/async-methods/table.md
 EXTRA_DIST += \
 	experiments/pipedream-versions/README.md \

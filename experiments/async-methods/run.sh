@@ -1,88 +1,82 @@
 #!/bin/bash
-# Runs every method on the same samples, and prints the table of results.
+# Trains every method of methods.txt on the same rows on the virtual network, each at its best learning rate. Makes
+# runs.csv and table.md (half an hour on two cores).
 #
-#   run.sh            all rows of methods.txt, 4 and 8 ranks, 3 seeds: table.md (a quarter of an hour)
-#   run.sh tune       (an hour) tries the learning rates for methods.txt on one seed
-#   run.sh PATTERN    rows whose name matches, to standard output
+#   run.sh            all methods
+#   run.sh PATTERN    those whose name begins with PATTERN; the table to standard output
 #
-# Run it in a folder with fashion.h5 (trireme data import mnist) and a9a.h5 (trireme data import libsvm). TRIREME,
-# MPIEXEC: programs; ROUNDS: seeds (3); RATES, DATA: what to tune.
+# Run it in a folder with fashion.h5 (trireme data import mnist) and a9a.h5 (trireme data import libsvm). TRIREME: the
+# program; SEEDS: number of seeds (5); DATA, WORKERS, RATES: data sets, numbers of workers, rates to tune among; JOBS:
+# runs at a time (one for each core).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-: "${TRIREME:=trireme}" "${MPIEXEC:=mpiexec}" "${ROUNDS:=3}"
-rates=${RATES:-0.05 0.1 0.2 0.4 0.8 1.6}
+: "${TRIREME:=trireme}" "${SEEDS:=5}" "${DATA:=fashion a9a}" "${WORKERS:=4 8}" "${JOBS:=$(nproc)}"
+: "${RATES:=0.003125 0.00625 0.0125 0.025 0.05 0.1 0.2 0.4 0.8 1.6 3.2}"
 runs=$(mktemp -d)
 trap 'rm -rf "$runs"' EXIT
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 TRIREME here runs
 
-rows() { sed -e '/^#/d' -e 's/ *| */|/g' "$here/methods.txt"; }
-
-# train RANKS DATA RATE SEED OPTION...: runs in $runs/run
-train() {
-  local ranks=$1 data=$2 rate=$3 seed=$4
-  shift 4
-  timeout -k 10 600 $MPIEXEC -n "$ranks" "$TRIREME" train "$here/$data.yaml" --optim.lr="$rate" --run.seed="$seed" \
-    --run.dir="$runs/run" "$@" > "$runs/log" 2>&1 || { cat "$runs/log" >&2; return 1; }
+# one NAME DATA WORKERS RATE SEED OPTIONS: trains; prints name,data,workers,rate,seed,status,accuracies,time,staleness
+one() {
+  local dir
+  dir=$(mktemp -d -p "$runs")
+  # shellcheck disable=SC2086
+  timeout -k 10 900 "$TRIREME" train "$here/$2.yaml" --simulate.workers="$3" --simulate.threads=1 --optim.lr="$4" \
+    --run.seed="$5" --run.dir="$dir/run" $6 > "$dir/log" 2>&1
+  figure() { # figure KEY
+    sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p" "$dir/run/summary.json" 2> /dev/null
+  }
+  echo "$1,$2,$3,$4,$5,$(figure status),$(figure validation_accuracy),$(figure test_accuracy),$(figure train_s)," \
+    "$(figure staleness_mean),$(figure staleness_p95)" | sed "s/, /,/; s/null//g"
+  rm -rf "$dir"
 }
-figure() { # figure KEY FILE: the last value
-  grep -o "\"$1\":[^,}]*" "$runs/run/$2" | tail -n 1 | cut -d : -f 2
-}
-
-# One line: accuracies' mean, minimum and maximum, seconds, mean and 95th percentile of staleness; - where a method has
-# none.
-measure() { # measure RANKS DATA RATE OPTION...
-  local ranks=$1 data=$2 rate=$3 seed
-  shift 3
-  for seed in $(seq "$ROUNDS"); do
-    train "$ranks" "$data" "$rate" "$seed" "$@" || continue
-    echo "$(figure test_accuracy summary.json) $(figure wall_s summary.json)" \
-      "$(figure staleness_mean summary.json) $(figure staleness_p95 summary.json)"
-  done | awk '{ n++; a += $1; t += $2; m += $3; if ($4 > p) p = $4
-                if (n == 1 || $1 < low) low = $1; if ($1 > high) high = $1
-                stale = NF > 2 && $3 != "null" }
-              END { if (!n) print "failed"
-                    else printf "%.2f (%.2f to %.2f) | %.1f | %s", 100 * a / n, 100 * low, 100 * high, t / n,
-                                stale ? sprintf("%.1f | %d", m / n, p) : "- | -" }'
+export -f one
+many() { # many: one with the fields of each line NAME|DATA|WORKERS|RATE|SEED|OPTIONS of standard input
+  # shellcheck disable=SC2016
+  tr '\n' '\0' | xargs -0 -r -P "$JOBS" -n 1 bash -c 'IFS="|" read -ra words <<< "$1"; one "${words[@]}"' _
 }
 
-table() { # table PATTERN
-  echo "| method | data | ranks | rate | test accuracy, % (lowest to highest) | seconds | staleness: mean | 95th percentile |"
-  echo "|---|---|---|---|---|---|---|---|"
-  local name chosen options data ranks column
-  rows | grep -e "^[^|]*$1" | while IFS='|' read -r name chosen options; do
-    column=0
-    for data in fashion a9a; do
-      for ranks in 4 8; do
-        column=$((column + 1))
-        rate=$(echo "$chosen" | cut -d ' ' -f $column)
-        [ "$rate" = - ] && continue
-        # shellcheck disable=SC2086
-        echo "| $name | $data | $ranks | $rate | $(measure $ranks $data "$rate" $options < /dev/null) |"
+# cells RATES SEEDS: the lines for `many` of every method, data set and number of workers
+cells() {
+  local name options data workers rate seed
+  sed -e '/^#/d' -e 's/ *| */|/g' "$here/methods.txt" | grep "^$pattern" | while IFS='|' read -r name options; do
+    for data in $DATA; do
+      for workers in $WORKERS; do
+        for rate in $1; do
+          for seed in $2; do
+            echo "$name|$data|$workers|$rate|$seed|$options"
+          done
+        done
       done
     done
   done
 }
 
-tune() {
-  local name chosen options data ranks rate
-  rows | while IFS='|' read -r name chosen options; do
-    chosen=
-    for data in ${DATA:-fashion a9a}; do
-      for ranks in 4 8; do
-        # shellcheck disable=SC2086
-        best=$(for rate in $rates; do
-          train "$(case $name in sync) echo 1 ;; *) echo $ranks ;; esac)" $data "$rate" 1 $options < /dev/null 2> /dev/null &&
-            echo "$(figure validation_accuracy summary.json) $rate"
-        done | sort -g | tail -n 1 | cut -d ' ' -f 2)
-        chosen="$chosen ${best:--}"
-      done
-    done
-    echo "$name |$chosen | $options"
-  done
-}
+pattern=${1:-}
+to=$here
+[ -z "$pattern" ] || to=$runs
+cells "$RATES" 101 | many > "$runs/tune.csv" # a seed that the table does not use
+# name|data|workers|rate: of the highest validation accuracy; that of a run that fails is 0
+awk -F, '{ cell = $1 "|" $2 "|" $3; sum[cell, $4] += $6 == "done" ? $7 : 0
+           if (sum[cell, $4] > top[cell]) { top[cell] = sum[cell, $4]; rate[cell] = $4 } }
+         END { for (cell in rate) print cell "|" rate[cell] }' "$runs/tune.csv" > "$runs/rates"
+cells RATE "$(seq "$SEEDS")" |
+  awk -F'|' -v OFS='|' 'NR == FNR { rate[$1 "|" $2 "|" $3] = $4; next } { $4 = rate[$1 "|" $2 "|" $3]; print }' \
+    "$runs/rates" - | many | sort > "$to/runs.csv"
 
-case ${1:-} in
-  tune) tune ;;
-  '') table '' | tee "$here/table.md" ;;
-  *) table "$1" ;;
-esac
+# In the order of methods.txt. Accuracies are those of the runs that did not fail.
+{
+  echo "| method | data | workers | rate | test accuracy, %: mean (standard deviation) | failed | virtual seconds | staleness: mean | 95th percentile |"
+  echo "|---|---|---|---|---|---|---|---|---|"
+  { cells 0 0; cat "$to/runs.csv"; } | awk -F'[|,]' -v OFS=' | ' '
+    /\|0\|0\|/ { order[++cells] = $1 " | " $2 " | " $3; next }
+    { cell = $1 " | " $2 " | " $3; rate[cell] = $4; n[cell]++ }
+    $6 != "done" { failed[cell]++; next }
+    { a = 100 * $8; sum[cell] += a; squares[cell] += a * a; seconds[cell] += $9
+      if ($10 != "") { stale[cell] += $10; if ($11 > late[cell]) late[cell] = $11 } }
+    END { for (i = 1; i <= cells; i++) { cell = order[i]; m = n[cell] - failed[cell]
+            mean = m ? sum[cell] / m : 0; variance = m > 1 ? (squares[cell] - m * mean * mean) / (m - 1) : 0
+            print "| " cell, rate[cell], m ? sprintf("%.2f (%.2f)", mean, sqrt(variance > 0 ? variance : 0)) : "-",
+                  failed[cell] + 0 " of " n[cell], m ? sprintf("%.2f", seconds[cell] / m) : "-",
+                  cell in stale ? sprintf("%.1f | %d |", stale[cell] / m, late[cell]) : "- | - |" } }'
+} | tee "$to/table.md"
