@@ -57,7 +57,7 @@ equal single singly "2bw, one micro-batch on 2 stages"
 
 # -- metrics have the steps and samples of a schedule with flush
 marks() { # marks RUN: of each line of metrics.jsonl
-  sed -e 's/"wall_s":[^,]*,//' -e 's/"\(test_loss\|validation_loss\|loss\)":.*/\1/' "$1/metrics.jsonl"
+  sed -e 's/"\(wall_s\|train_s\)":[^,]*,//g' -e 's/"\(test_loss\|validation_loss\|loss\)":.*/\1/' "$1/metrics.jsonl"
 }
 saved() { (cd "$1/checkpoints" && echo step-*.h5); }
 for schedule in 1f1b 2bw pipedream; do
