@@ -29,6 +29,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/param_server_private.h \
 	mpi/async/sgp.c \
 	mpi/async/snapshot.c \
+	mpi/async/snapshot.h \
 	mpi/async/softsync.c \
 	mpi/async/ssp.c \
 	mpi/async/shared_counters.c \
