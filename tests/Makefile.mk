@@ -213,7 +213,6 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/sequences.txt \
 	tests/reference/training.txt \
 	tests/run_matrix.sh \
-	tests/thread_sanitizer.supp \
 	tests/unit/suite.h
 
 # Launcher of test programs; it gets the program's path. Empty: the program itself.
