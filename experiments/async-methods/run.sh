@@ -1,6 +1,6 @@
 #!/bin/bash
 # Trains every method of methods.txt on the same rows on the virtual network, each at its best learning rate. Makes
-# runs.csv and table.md (half an hour on two cores).
+# tune.csv, runs.csv and table.md, of 1,088 runs.
 #
 #   run.sh            all methods
 #   run.sh PATTERN    those whose name begins with PATTERN; the table to standard output
@@ -55,11 +55,11 @@ cells() {
 pattern=${1:-}
 to=$here
 [ -z "$pattern" ] || to=$runs
-cells "$RATES" 101 | many > "$runs/tune.csv" # a seed that the table does not use
+cells "$RATES" 101 | many > "$to/tune.csv" # a seed that the table does not use
 # name|data|workers|rate: of the highest validation accuracy; that of a run that fails is 0
 awk -F, '{ cell = $1 "|" $2 "|" $3; sum[cell, $4] += $6 == "done" ? $7 : 0
            if (sum[cell, $4] > top[cell]) { top[cell] = sum[cell, $4]; rate[cell] = $4 } }
-         END { for (cell in rate) print cell "|" rate[cell] }' "$runs/tune.csv" > "$runs/rates"
+         END { for (cell in rate) print cell "|" rate[cell] }' "$to/tune.csv" > "$runs/rates"
 cells RATE "$(seq "$SEEDS")" |
   awk -F'|' -v OFS='|' 'NR == FNR { rate[$1 "|" $2 "|" $3] = $4; next } { $4 = rate[$1 "|" $2 "|" $3]; print }' \
     "$runs/rates" - | many | sort > "$to/runs.csv"
