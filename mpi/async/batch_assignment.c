@@ -6,7 +6,7 @@
 
 #include "core/memory.h"
 
-/* HALT_POINT: 0; then one more than the part (dynamic) or batch (split) before which all stop; 1 (static): at once;
+/* HALT_POINT: 0; then one more than the number (dynamic) or batch (split) before which all stop; 1 (static): at once;
  * less than 0: worker 0 is to decide. */
 enum counter { NEXT, HALT_REQUESTS, HALT_POINT, COUNTERS };
 enum { TAG_COUNT = 32005, TAG_PARTS };
@@ -44,26 +44,60 @@ static void assignment_add_undone(struct batch_assignment *a, struct trm_batch_p
   a->undone[a->undones++] = part;
 }
 
+/* Forgets the first `count` undone parts. */
+static void assignment_drop_undone(struct batch_assignment *a, size_t count)
+{
+  a->undones -= count;
+  if (count > 0)
+    memmove(a->undone, a->undone + count, a->undones * sizeof *a->undone);
+}
+
 /* Takes the first of the worker's undone parts, if it is of a batch below `end`. */
 static bool assignment_take_undone(struct batch_assignment *a, struct trm_batch_part *part)
 {
   if (a->undones == 0 || a->undone[0].batch >= a->end || shared_counters_read(&a->counters, HALT_REQUESTS) > 0)
     return false;
   *part = a->assigned = a->undone[0];
-  memmove(a->undone, a->undone + 1, --a->undones * sizeof *a->undone);
+  assignment_drop_undone(a, 1);
   return true;
+}
+
+/* The first number that is assigned after the last quiesce point. Dynamic: those of the common undone parts come first,
+ * then those of the parts from `untouched` on. */
+static int64_t assignment_first(const struct batch_assignment *a)
+{
+  return (int64_t)a->untouched * a->parts;
+}
+
+/* One more than the last number of a part below `end`. */
+static int64_t assignment_end(const struct batch_assignment *a)
+{
+  const int64_t first = assignment_first(a), end = (int64_t)a->end * a->parts;
+  size_t below = 0;
+  if (end >= first)
+    return end + (int64_t)a->common;
+  while (below < a->common && a->undone[below].batch < a->end)
+    below++;
+  return a->rule == ASSIGN_DYNAMIC ? first + (int64_t)below : end;
 }
 
 /* The number that the rule would assign from is below. Static and split: the batch before which all stop counts. */
 static int64_t assignment_limit(const struct batch_assignment *a, int64_t halt)
 {
-  const int64_t limit = (int64_t)a->end * a->parts;
+  const int64_t limit = assignment_end(a);
   return a->rule != ASSIGN_DYNAMIC && halt > 0 && halt - 1 < limit ? halt - 1 : limit;
+}
+
+/* Returns the part of a dynamically assigned number. */
+static struct trm_batch_part assignment_numbered(const struct batch_assignment *a, int64_t number)
+{
+  const size_t common = (size_t)(number - assignment_first(a));
+  return common < a->common ? a->undone[common] : assignment_part(a, number - (int64_t)a->common);
 }
 
 bool batch_assignment_has_next(struct batch_assignment *a)
 {
-  if (a->undones > 0 && a->undone[0].batch < a->end)
+  if (a->rule != ASSIGN_DYNAMIC && a->undones > 0 && a->undone[0].batch < a->end)
     return shared_counters_read(&a->counters, HALT_REQUESTS) == 0;
   const int64_t next = a->rule == ASSIGN_DYNAMIC ? shared_counters_read(&a->counters, NEXT) : a->next;
   return next < assignment_limit(a, shared_counters_read(&a->counters, HALT_POINT));
@@ -76,7 +110,7 @@ void batch_assignment_return(struct batch_assignment *a)
 
 bool batch_assignment_next(struct batch_assignment *a, struct trm_batch_part *part)
 {
-  if (assignment_take_undone(a, part))
+  if (a->rule != ASSIGN_DYNAMIC && assignment_take_undone(a, part))
     return true;
   int64_t next = a->next, halt = 0;
   if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per part */
@@ -92,7 +126,7 @@ bool batch_assignment_next(struct batch_assignment *a, struct trm_batch_part *pa
   if (next >= assignment_limit(a, halt))
     return false;
   a->next = next + (a->rule == ASSIGN_STATIC ? a->workers : 1);
-  *part = a->assigned = assignment_part(a, next);
+  *part = a->assigned = a->rule == ASSIGN_DYNAMIC ? assignment_numbered(a, next) : assignment_part(a, next);
   return true;
 }
 
@@ -103,7 +137,7 @@ void batch_assignment_halt(struct batch_assignment *a)
     return;
   int64_t point = 1;
   if (a->rule == ASSIGN_DYNAMIC) {
-    const int64_t assigned = shared_counters_add(&a->counters, NEXT, PART_LIMIT), all = (int64_t)a->end * a->parts;
+    const int64_t assigned = shared_counters_add(&a->counters, NEXT, PART_LIMIT), all = assignment_end(a);
     point = (assigned < all ? assigned : all) + 1; /* workers that found no part have counted on */
   } else if (a->rule == ASSIGN_SPLIT) {
     point = a->worker < 0 ? -1 : assignment_halt_clock(a);
@@ -128,13 +162,24 @@ static uint64_t assignment_updates(const struct batch_assignment *a, double undo
   return a->untouched - (uint64_t)ceil(undone - 1e-6);
 }
 
-/* After a stop: keeps the parts that were not assigned of batches that were begun. halt_point, last_next: the maxima
- * over the ranks of HALT_POINT - 1 and of `next`. */
-static void assignment_keep_rest(struct batch_assignment *a, int64_t halt_point, int64_t last_next)
+/* Dynamic: leaves the common undone parts that were not assigned to rank 0. Numbers below `assigned` were. Returns one
+ * more than the last part that was. */
+static int64_t assignment_end_common(struct batch_assignment *a, int64_t assigned)
+{
+  const size_t taken = (size_t)(assigned - assignment_first(a)), common = a->common;
+  a->common = 0;
+  assignment_drop_undone(a, a->comm->rank == 0 && taken < common ? taken : common);
+  return assigned - (int64_t)common;
+}
+
+/* After a stop: keeps the parts that were not assigned of batches that were begun. assigned: one more than the last
+ * part that was (dynamic); last_next: the maximum of `next` over the ranks. */
+static void assignment_keep_rest(struct batch_assignment *a, int64_t assigned, int64_t last_next)
 {
   const bool dynamic = a->rule == ASSIGN_DYNAMIC;
-  const int64_t first = (int64_t)a->untouched * a->parts;
-  int64_t assigned = dynamic ? halt_point : last_next - a->workers + 1; /* no part from here on */
+  const int64_t first = assignment_first(a);
+  if (!dynamic)
+    assigned = last_next - a->workers + 1;
   assigned = assigned > first ? assigned : first;
   a->untouched = (uint64_t)((assigned + a->parts - 1) / a->parts);
   const int64_t end = (int64_t)a->untouched * a->parts;
@@ -193,14 +238,15 @@ static struct trm_batch_part *assignment_gather(struct batch_assignment *a, size
   return all;
 }
 
-/* Divides the undone parts, which every rank has, among the workers that do not fail. */
+/* Divides the undone parts, which every rank has, among the workers; dynamic: all take from all. */
 static void assignment_divide(struct batch_assignment *a, const struct trm_batch_part *undone, size_t undones)
 {
-  const size_t shares = (size_t)(a->workers - a->failures), share = (size_t)(a->worker - a->failures_below);
+  const bool dynamic = a->rule == ASSIGN_DYNAMIC;
   a->undones = 0;
-  for (size_t i = 0; i < undones && a->leader && !a->fails; i++)
-    if (i % shares == share)
+  for (size_t i = 0; i < undones && (dynamic || a->leader); i++)
+    if (dynamic || i % (size_t)a->workers == (size_t)a->worker)
       assignment_add_undone(a, undone[i]);
+  a->common = dynamic ? undones : 0;
 }
 
 /* The same for parts that rank 0 has, *undone there. Collective. */
@@ -217,7 +263,7 @@ static void assignment_divide_from_root(struct batch_assignment *a, const struct
 /* Sets the counters, and static and split workers, for the batches from `untouched` on. */
 static void assignment_reset(struct batch_assignment *a)
 {
-  const int64_t first = (int64_t)a->untouched * a->parts, workers = a->workers, worker = a->worker;
+  const int64_t first = assignment_first(a), workers = a->workers, worker = a->worker;
   const int64_t value[COUNTERS] = {[NEXT] = first};
   a->next = a->rule == ASSIGN_STATIC ? first + ((worker - first) % workers + workers) % workers : first;
   for (size_t i = 0; i < COUNTERS && a->comm->rank == a->counters.owner; i++)
@@ -237,6 +283,8 @@ void batch_assignment_quiesce(struct batch_assignment *a, uint64_t *updates, str
     value[POINT] = shared_counters_read(&a->counters, HALT_POINT) - 1;
   }
   comm->ops->allreduce(comm, value, VALUES, TRM_INT64, TRM_MAX);
+  if (a->rule == ASSIGN_DYNAMIC)
+    value[POINT] = assignment_end_common(a, value[HALTED] > 0 ? value[POINT] : assignment_end(a));
   if (a->rule == ASSIGN_SPLIT)
     a->untouched = (uint64_t)value[LAST];
   else if (value[HALTED] > 0)
@@ -248,7 +296,7 @@ void batch_assignment_quiesce(struct batch_assignment *a, uint64_t *updates, str
   *updates = assignment_updates(a, sum[1]);
   *undone = sum[0] > 0 ? assignment_gather(a, (size_t)sum[0]) : NULL;
   *undones = *undone ? (size_t)sum[0] : 0;
-  if (sum[0] > 0 && a->failures > 0)
+  if (sum[0] > 0 && a->rule == ASSIGN_DYNAMIC)
     assignment_divide_from_root(a, *undone, (size_t)sum[0]);
   assignment_reset(a);
 }

@@ -8,7 +8,8 @@
  *
  * No part is assigned once a rank wants the run to stop. At a quiesce point all batches below `end` are done, except
  * after a stop, and those that failed workers returned: then some parts are undone of batches before others that are
- * done. Workers that do not fail do these first when the run goes on, in this process or on any number of ranks. */
+ * done. These are assigned first when the run goes on, in this process or on any number of ranks: dynamically, or
+ * divided evenly among the workers. */
 #pragma once
 
 #include "mpi/async/call_order.h"
@@ -23,8 +24,6 @@ struct batch_assignment {
   int worker, workers; /* worker: -1 if this rank computes nothing */
   int parts;           /* of a batch; split: 1 */
   int slack;           /* split: maximum distance of workers, in clocks */
-  int failures, failures_below; /* workers that fail in the run: in all, and with lower numbers */
-  bool fails;          /* this one does: undone parts are divided among the others */
   struct call_order *order; /* not owned; NULL: neither recorded nor followed */
   bool leader;         /* this rank requests its worker's parts: one rank of each worker does */
   /* set by the caller before next */
@@ -35,8 +34,10 @@ struct batch_assignment {
   int64_t next;        /* static: first part that this worker has not started; split: first batch */
   struct trm_batch_part assigned; /* last */
   uint64_t untouched;  /* first batch of which no part was assigned, as of the last quiesce point */
-  struct trm_batch_part *undone; /* (undones) parts of earlier batches that this worker will do, ascending; owned */
-  size_t undones, undone_capacity;
+  /* (undones) Parts of earlier batches, owned: those that this worker will do, ascending; dynamic: the first `common`,
+   * ascending, are every rank's, and assigned; then those that this worker has returned. */
+  struct trm_batch_part *undone;
+  size_t undones, undone_capacity, common;
 };
 
 /* Collective over comm; rank `owner` holds the counters. */

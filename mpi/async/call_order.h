@@ -9,7 +9,7 @@
  * The record is a folder with a file of text for each rank: a line that says of which run it is, then a line an event,
  *
  *   c REPLICA CHUNK NUMBER CALLER KIND   this rank has run a call on the chunk, the chunk's NUMBER-th (from 0)
- *   p PART     this rank has asked for a part of a batch, and was given this one
+ *   p NUMBER   this rank has asked for a part of a batch, and was given this one
  *   v CLOCK    this rank has used the answer to its call for weights of this clock, on the chunk that is next
  *   q CALLS    a quiesce point; CALLS: on all chunks that this rank owns, so far
  *   halt       the run is being stopped: it cannot be followed

@@ -225,6 +225,7 @@ static int server_calls_create(struct param_server *s)
     .head_bytes = sizeof(struct server_head),
     .max_bytes = server_chunk_size(s->plan.elements, 0) * sizeof(float) * (size_t)server_reply_arrays(s),
     .owner = owner,
+    .node = s->plan.node,
     .attended = s->plan.servers > 0,
     .function = server_answer,
     .context = s,

@@ -11,7 +11,8 @@
  * has begun k - strategy.overlap: until then their sender waits. With overlap 0 this is algorithm 1, and the order of
  * arrival changes no bit; with 1 the message of an iteration travels during the next one. At equal speeds one half
  * arrives an iteration, and y is near 1 / (1 + overlap / 2): the rest is under way. A worker without a further batch,
- * until the next quiesce point, takes all halves, and tells its receivers to expect none.
+ * until the next quiesce point, takes all halves, and tells its receivers to expect none. One that has failed takes no
+ * more: what it would be sent, and could never send on, stays with the sender.
  *
  * A worker stores z: a step on x is a step on z with rate / y, and sending does not change z. The replica of a rank is
  * its mailbox: the sum of the x received, and as method state the sum of the y. Every chunk is a separate push-sum. The
@@ -26,13 +27,14 @@
 #include "core/status.h"
 #include "mpi/async/async.h"
 #include "mpi/async/peers.h"
+#include "train/slowdown.h"
 
-/* By a sender at distance 2^d: PUSH, a half; FINISH, no more before the next quiesce point. By the owner alone, and run
- * in it: RECEIVE, at the beginning of an iteration, and TAKE_ALL, at a quiesce point: in is z, out the new z, per_chunk
- * y; END: it begins no further iteration. */
-enum kind { PUSH, FINISH, RECEIVE, TAKE_ALL, END };
+/* By a sender at distance 2^d: PUSH, a half, per_chunk its y, of which a failed owner returns all; FINISH, no more
+ * before the next quiesce point. By the owner alone, and run in it: RECEIVE, at the beginning of an iteration, and
+ * TAKE_ALL, at a quiesce point: in is z, out the new z, per_chunk y; END: it begins no further iteration; FAIL: never. */
+enum kind { PUSH, FINISH, RECEIVE, TAKE_ALL, END, FAIL };
 enum value { DISTANCE, ITERATION }; /* d; of PUSH */
-/* y; the iteration that the owner has begun; ARRIVED + d: halves since the last quiesce point, INFINITY after FINISH */
+/* y; the iteration that the owner has begun, -INFINITY: it has failed; ARRIVED + d: halves since the last quiesce point, INFINITY after FINISH */
 enum method_state { WEIGHT, BEGUN, ARRIVED };
 enum { MAX_DISTANCES = SERVER_METHOD_STATES - ARRIVED };
 #define UNIT 0x1p-20
@@ -63,13 +65,14 @@ static bool sgp_has_arrived(const struct trm_strategy *s, const struct server_ch
   return true;
 }
 
-static void sgp_add_half(const struct server_chunk *chunk, const struct server_call *call)
+static void sgp_add_half(const struct server_chunk *chunk, struct server_call *call)
 {
   float *x = server_array(chunk, 0);
   const float half = (float)call->per_chunk;
   for (size_t i = 0; i < chunk->n; i++)
     x[i] += half * call->in[i];
   chunk->method_state[WEIGHT] += call->per_chunk;
+  call->per_chunk = 0;
   chunk->method_state[ARRIVED + (int)call->value[DISTANCE]]++;
 }
 
@@ -94,18 +97,21 @@ static bool sgp_serve(void *context, const struct server_chunk *chunk, struct se
   const struct trm_strategy *s = context;
   const struct sgp *sgp = worker_of(s)->method;
   double *state = chunk->method_state;
+  const bool failed = state[BEGUN] == -INFINITY;
   if (call->kind == PUSH) {
+    if (failed)
+      return true;
     if (call->value[ITERATION] > state[BEGUN] + (double)s->options->overlap)
       return false;
     sgp_add_half(chunk, call);
   } else if (call->kind == FINISH) {
     state[ARRIVED + (int)call->value[DISTANCE]] = INFINITY;
-  } else if (call->kind == END) {
-    state[BEGUN] = INFINITY;
+  } else if (call->kind == END || call->kind == FAIL) {
+    state[BEGUN] = call->kind == FAIL ? -INFINITY : INFINITY;
   } else if (call->kind == TAKE_ALL) {
     sgp_take(chunk, call);
     memset(&state[ARRIVED], 0, MAX_DISTANCES * sizeof *state);
-    state[BEGUN] = (double)sgp->first - 1;
+    state[BEGUN] = failed ? -INFINITY : (double)sgp->first - 1;
   } else {
     if (!sgp_has_arrived(s, chunk))
       return false;
@@ -124,7 +130,8 @@ static int sgp_receiver(const struct trm_strategy *s, int d)
 static void sgp_finish(struct trm_strategy *s)
 {
   const struct sgp *sgp = worker_of(s)->method;
-  peers_exchange(s, &(struct server_request){.replica = s->comm->rank, .kind = END});
+  const bool failed = s->slowdown && s->slowdown->failed;
+  peers_exchange(s, &(struct server_request){.replica = s->comm->rank, .kind = failed ? FAIL : END});
   for (int d = 0; d < sgp->distances; d++) {
     const struct server_request finish = {.replica = sgp_receiver(s, d), .kind = FINISH, .value = {[DISTANCE] = d}};
     peers_exchange(s, &finish);
@@ -187,6 +194,8 @@ static void sgp_send_half(struct trm_strategy *s)
     .in = s->w,
   };
   peers_exchange(s, &request);
+  for (size_t i = 0; i < param_server_chunks(worker_of(s)->server); i++)
+    weight[i] += sgp->half[i];
 }
 
 /* Applies the step chunk by chunk, each with its own y. */

@@ -134,11 +134,6 @@ static int worker_create_assignment(struct trm_strategy *s)
     .leader = w->number >= 0 && w->group->rank == 0,
     .order = w->order,
   };
-  if (s->slowdown) { /* failures: each rank is a worker */
-    w->assignment.failures = s->slowdown->failures;
-    w->assignment.failures_below = s->slowdown->failures_below;
-    w->assignment.fails = s->slowdown->fails;
-  }
   if (w->plan.splits_batch) {
     w->assignment.rule = ASSIGN_SPLIT;
     w->assignment.slack = (int)o->slack;

@@ -156,6 +156,7 @@ static int slowdown_check_outage(const char *all, const char *end, double rank, 
 
 static int slowdown_read_outages(struct trm_slowdown *slowdown, const char *all, int size, int servers)
 {
+  int failures = 0;
   for (const char *text = all; *text;) {
     const char *const here = text;
     double rank;
@@ -168,14 +169,13 @@ static int slowdown_read_outages(struct trm_slowdown *slowdown, const char *all,
       return trm_error(TRM_USAGE, "run.outages: rank %.0f is a parameter server, which computes nothing", rank);
     TRM_CHECK(slowdown_check_outage(all, here, rank, &outage));
     const bool fails = outage.to == INFINITY;
-    slowdown->failures += fails;
-    slowdown->failures_below += fails && rank < slowdown->rank;
+    failures += fails;
     if (rank != slowdown->rank)
       continue;
     slowdown->outage[slowdown->outages++] = outage;
     slowdown->fails = fails;
   }
-  if (slowdown->failures > 0 && slowdown->failures == size - servers)
+  if (failures > 0 && failures == size - servers)
     return trm_error(TRM_USAGE, "run.outages: \"%.80s\" leaves no worker", all);
   return TRM_OK;
 }

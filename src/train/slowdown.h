@@ -41,8 +41,7 @@ struct trm_slowdown {
   size_t batch_rows;          /* train.batch */
   struct trm_outage outage[TRM_MAX_OUTAGES]; /* (outages) of this rank, ascending */
   int outages;
-  int failures, failures_below; /* ranks that fail, in all and below this one */
-  bool fails;                 /* this rank does */
+  bool fails;                 /* the last of them does not end */
   /* set by the caller when training begins */
   double origin_s;            /* comm's clock */
   /* set when it happens */

@@ -1,5 +1,6 @@
 /* Every training method under random schedules of the virtual network (mpi/virtual.h): each seed chooses a method, its
- * options, the ranks and a schedule; the run must end, do each batch once, and lose no gradient. Snapshots of the
+ * options, the ranks, a schedule and in some runs outages (train/slowdown.h): pauses, late joiners, failures. The run
+ * must end, do each batch once, and lose no gradient; the batch of a worker that fails is another's. Snapshots of the
  * weights must have the gradients of their step.
  *
  * TRM_TEST_SCHEDULES=N runs seeds 1 to N; TRM_TEST_SEED=K runs seed K alone, in this process, for a debugger. */
@@ -13,9 +14,11 @@
 #include "method.h"
 #include "mpi/async/worker.h"
 #include "mpi/virtual.h"
+#include "train/slowdown.h"
 
 enum { SCHEDULES = 4000, MAX_RANKS = 6, MAX_BATCHES = 20, LANES = 4, MAX_FAILURES = 5 };
 #define RATE 0.125
+#define LATE "100" /* seconds, many more than the run of the others */
 
 /* What is known of the weights of a method where the gradients do not depend on them (WHERE_APPLIED). */
 enum promise {
@@ -91,12 +94,16 @@ struct trial {
   uint64_t halts_at;        /* after so many batches of its own */
   int snapshots;            /* evaluations between quiesce points, at most */
   size_t elements;
+  char outages[192];        /* run.outages */
+  int failures;             /* ranks that fail */
+  bool is_late;             /* some rank joins at LATE */
   /* results */
   int computed[MAX_BATCHES][MAX_RANKS]; /* (batches, shards) 1 + the rank that did; 0: none */
   int of[MAX_BATCHES];                  /* shards of the batch, which differ between groups */
   int shards;                           /* the most */
   uint64_t begun[MAX_RANKS]; /* batches of each rank whose gradient it has begun to send */
-  uint64_t bits, staleness_updates;
+  bool stopped;              /* a stop has been requested */
+  uint64_t bits;
   char failure[512];         /* the first; empty: none */
 };
 
@@ -108,9 +115,11 @@ struct job {
   struct trm_tensor tensor[1];
   size_t boundary[4];
   struct trm_strategy strategy;
+  struct trm_slowdown slowdown;
   uint64_t batch, mine; /* that is computed; number of those computed */
   uint64_t at[2];       /* (snapshots) steps of the snapshots up to the next quiesce point */
   int snapshots;
+  double kept;          /* push-sum weight of a worker that had failed at the last quiesce point; 0: it has not */
 };
 
 static void __attribute__((format(printf, 3, 4))) expect(const struct job *job, bool holds, const char *format, ...)
@@ -130,13 +139,13 @@ static const char *text_of(const struct trial *t)
   static char text[512];
   snprintf(text, sizeof text, "%s; %d ranks, %d a node, %s, %s; %s, rule %d, servers %d, groups %d, slack %d, "
            "splits %d, bucket %d, %zu elements; %d batches, quiesces at %d, %d snapshots, rank %d slow, rank %d stops "
-           "after %d",
+           "after %d, outages \"%s\"",
            t->variant->name, t->plan.ranks, t->plan.ranks_per_node,
            t->share == TRM_SHARE_NODE ? "shared" : "not shared",
            t->assignment == TRM_ASSIGN_STATIC ? "static" : "dynamic",
            t->gradients == PARABOLA ? "parabola" : "where applied", (int)t->rule, t->servers, t->groups, t->slack,
            t->splits, t->bucket, t->elements, (int)t->batches, (int)t->middle, t->snapshots, t->slow, t->halts,
-           (int)t->halts_at);
+           (int)t->halts_at, t->outages);
   return text;
 }
 
@@ -161,6 +170,55 @@ static bool splits_batches(const struct trial *t)
 static int draw(const struct trial *t, int what, int bound)
 {
   return (int)(mix(t->seed, (uint64_t)what, 77) % (uint32_t)bound);
+}
+
+/* The others go on without a worker that fails. */
+static bool survives_failures(const struct trial *t)
+{
+  return !is_synchronous(t) && !splits_batches(t) && t->groups == 0 && t->assignment == TRM_ASSIGN_DYNAMIC;
+}
+
+/* A time of 1e-6 to 1 s: runs take 1e-3 to 6 s. */
+static double draw_seconds(const struct trial *t, int what)
+{
+  return 1e-6 * (1 + draw(t, what, 1 << draw(t, what + 1, 21)));
+}
+
+/* Each worker but one may fail or join late, all may pause. */
+static void trial_draw_outages(struct trial *t)
+{
+  const int workers = t->plan.ranks - t->servers, survivor = draw(t, 30, workers);
+  size_t end = 0;
+  for (int rank = 0; rank < workers; rank++) {
+    const bool survives = rank == survivor;
+    const int what = 40 + 10 * rank;
+    const double from = draw_seconds(t, what), seconds = draw_seconds(t, what + 2);
+    char text[64] = "";
+    switch (draw(t, what + 4, 6)) {
+    case 0:
+      snprintf(text, sizeof text, "%d:%.6f-%.6f", rank, from, from + seconds);
+      break;
+    case 1:
+      snprintf(text, sizeof text, "%d:0-%.6f", rank, from);
+      break;
+    case 2:
+      t->is_late |= !survives;
+      if (!survives)
+        snprintf(text, sizeof text, "%d:0-" LATE, rank);
+      break;
+    case 3:
+    case 4:
+      if (survives || !survives_failures(t))
+        break;
+      t->failures++;
+      snprintf(text, sizeof text, "%d:0-%.6f, %d:%.6f-", rank, seconds, rank, seconds + from);
+      if (draw(t, what + 5, 2))
+        snprintf(text, sizeof text, "%d:%.6f-", rank, draw(t, what + 6, 10) ? from : 0);
+      break;
+    }
+    if (text[0])
+      end += (size_t)snprintf(t->outages + end, sizeof t->outages - end, "%s%s", end ? ", " : "", text);
+  }
 }
 
 static void trial_draw(struct trial *t, uint64_t seed)
@@ -197,6 +255,8 @@ static void trial_draw(struct trial *t, uint64_t seed)
   if (draw(t, 19, 40) == 0) /* a second chunk of the parameter server */
     t->elements += SERVER_CHUNK;
   t->snapshots = draw(t, 20, 2) ? 1 + draw(t, 21, 2) : 0;
+  if (draw(t, 23, 3) == 0)
+    trial_draw_outages(t);
 }
 
 /* -- a job */
@@ -230,6 +290,16 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
   o->strategy.alpha = -1;
   o->strategy.lambda = t->gradients == PARABOLA ? 0.04 : 0;
   o->strategy.memory = 0.9;
+  char slow[32] = "";
+  if (t->slow < comm->size)
+    snprintf(slow, sizeof slow, "%d:20", t->slow);
+  o->run.slow = slow;
+  o->run.jitter = (char *)"";
+  o->run.outages = t->outages;
+  o->device.gflops = 1;
+  o->train.batch = 4000; /* a rest of 1 s */
+  TRM_CHECK(trm_slowdown_create(&job->slowdown, o, comm, 0.25e6));
+  o->run.slow = (char *)"";
   job->tensor[0] = (struct trm_tensor){.end = t->elements};
   job->optimizer = (struct trm_optimizer){
     .update = {.rule = t->rule, .momentum = 0.5f, .beta1 = 0.5f, .beta2 = 0.9f, .epsilon = 0.1f},
@@ -240,7 +310,7 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find(v->method), .comm = comm, .device = &cpu,
                                         .optimizer = &job->optimizer, .elements = t->elements,
                                         .boundary = job->boundary, .boundaries = 4,
-                                        .snapshots = t->snapshots};
+                                        .snapshots = t->snapshots, .slowdown = &job->slowdown};
   trm_strategy_set_options(&job->strategy, o);
   return trm_strategy_create(&job->strategy);
 }
@@ -288,17 +358,11 @@ static int compute(void *of)
   return TRM_OK;
 }
 
-static void pass_time(const struct job *job, int (*work)(void *of), void *of)
+/* Runs work, NULL: none, in the time of a gradient of 1 to 8 rows, unless the rank fails. */
+static void pass_time(struct job *job, int (*work)(void *of))
 {
-  const struct trial *t = job->trial;
-  const double seconds = 1e-3 * (1 + mix(t->seed, (uint64_t)job->comm->rank, job->batch) % 8) / 4;
-  job->comm->ops->compute(job->comm, work, of, job->comm->rank == t->slow ? 20 * seconds : seconds);
-}
-
-static int nothing(void *of)
-{
-  (void)of;
-  return TRM_OK;
+  const size_t rows = 1 + mix(job->trial->seed, (uint64_t)job->comm->rank, job->batch) % 8;
+  trm_slowdown_compute(&job->slowdown, rows, job->batch, work, job);
 }
 
 /* The passes of a batch over weights of which ranks have shards: layers forward, from the last of the arrays, and
@@ -313,7 +377,7 @@ static void compute_sharded(struct job *job, const struct trm_loss_sums *sums)
     p->acquire(p->context, low, high, TRM_ACQUIRE_FORWARD, &w, &g);
     p->release(p->context, low, high, TRM_ACQUIRE_FORWARD);
   }
-  pass_time(job, nothing, NULL);
+  pass_time(job, NULL);
   for (int i = 0; i < 4; i++) {
     const size_t low = i ? job->boundary[i - 1] : 0, high = job->boundary[i];
     p->acquire(p->context, low, high, TRM_ACQUIRE_BACKWARD, &w, &g);
@@ -392,20 +456,25 @@ static void request_snapshots(struct job *job, uint64_t end)
 
 static int run_to(struct job *job, uint64_t end)
 {
-  const struct trial *t = job->trial;
+  struct trial *t = job->trial;
   struct trm_strategy *s = &job->strategy;
   int status = TRM_OK;
   request_snapshots(job, end);
   while (status == TRM_OK && next_batch(s, end, &job->batch)) {
     expect(job, job->batch < end, "batch %d of %d", (int)job->batch, (int)end);
+    expect(job, !job->slowdown.failed, "begins batch %d after it has failed", (int)job->batch);
     if (s->ops->before_forward)
       TRM_CHECK(s->ops->before_forward(s));
     check_view(job);
-    pass_time(job, compute, job);
+    pass_time(job, compute);
+    s->abandoned = job->slowdown.failed;
+    if (s->abandoned)
+      continue;
     count_batch(job);
     struct trm_loss_sums sums = {.loss = 1, .rows = 1};
     status = s->ops->step(s, RATE, &sums);
-    s->halt = t->halts == job->comm->rank && job->mine >= t->halts_at;
+    s->halt = !t->stopped && t->halts == job->comm->rank && job->mine >= t->halts_at;
+    t->stopped |= s->halt;
   }
   s->halt = false;
   TRM_CHECK(status);
@@ -420,7 +489,7 @@ static int run_synchronous_to(struct job *job, uint64_t end)
     if (s->provider) {
       compute_sharded(job, &sums);
     } else {
-      pass_time(job, compute, job);
+      pass_time(job, compute);
       for (size_t i = 0, low = 0; s->ops->grad_ready && i < 4; low = job->boundary[i++])
         TRM_CHECK(s->ops->grad_ready(s, low, job->boundary[i], &sums));
     }
@@ -442,11 +511,22 @@ static uint64_t hash(uint64_t before, const float *values, size_t n)
   return before;
 }
 
-/* Each batch that was done was done by all shards, or (asynchronous) by one worker; dynamically assigned ones are a
- * prefix of the run. Returns their number. */
+/* Returns true if the batch is listed as left to do; known on rank 0. */
+static bool is_undone(const struct trm_strategy *s, uint64_t batch)
+{
+  for (size_t i = 0; i < s->undones; i++)
+    if (s->undone[i].batch == batch && s->undone[i].part == 0 && s->undone[i].parts == 1)
+      return true;
+  return false;
+}
+
+/* Each batch that was done was done by all shards, or (asynchronous) by one worker. Those that were not, before others
+ * that were, are listed as left to do: after a stop, and one of each worker that has failed. Returns the number of
+ * batches done. */
 static uint64_t check_batches(const struct job *job, uint64_t end)
 {
   const struct trial *t = job->trial;
+  const struct trm_strategy *s = &job->strategy;
   uint64_t done = 0;
   bool gap = false;
   for (uint64_t b = 0; b < t->batches; b++) {
@@ -454,13 +534,18 @@ static uint64_t check_batches(const struct job *job, uint64_t end)
     for (int k = 0; k < t->shards; k++)
       shards += t->computed[b][k] > 0;
     expect(job, shards == 0 || shards == t->of[b], "%d of %d shards of batch %d", shards, t->of[b], (int)b);
-    expect(job, shards == 0 || !gap || (t->assignment == TRM_ASSIGN_STATIC && !splits_batches(t)),
-           "batch %d without one before", (int)b);
-    gap |= shards == 0;
+    if (s->comm->rank == 0) {
+      expect(job, shards == 0 || !is_undone(s, b), "batch %d is done, and left to do", (int)b);
+      expect(job, !gap || (shards == 0 && !is_undone(s, b)), "batch %d without one before", (int)b);
+      gap |= shards == 0 && !is_undone(s, b);
+    }
     done += shards > 0;
   }
-  expect(job, done == job->strategy.updates, "%d batches of which %d count", (int)done, (int)job->strategy.updates);
-  expect(job, done == end || (t->halts >= 0 && done < end), "%d batches of %d", (int)done, (int)end);
+  expect(job, done == s->updates, "%d batches of which %d count", (int)done, (int)s->updates);
+  expect(job, done <= end && (t->stopped || done + (uint64_t)t->failures >= end), "%d batches of %d", (int)done,
+         (int)end);
+  expect(job, s->comm->rank > 0 || t->stopped || done + s->undones == end, "%d batches and %zu left to do, of %d",
+         (int)done, s->undones, (int)end);
   return done;
 }
 
@@ -551,13 +636,15 @@ static void check_center(const struct job *job, const float *center)
   trm_free(all);
 }
 
-/* Push-sum: the weights of an interval add up to the number of ranks, exactly. */
-static void check_push_sum(const struct job *job)
+/* Push-sum: the weights of an interval add up to the number of ranks, exactly. None flow to a worker that has failed. */
+static void check_push_sum(struct job *job)
 {
   double sum = 0;
   for (int i = 0; i < job->strategy.local_states; i++)
     if (strcmp(job->strategy.local_state[i].name, "sgp: push-sum weights") == 0)
       sum = ((const double *)job->strategy.local_state[i].data)[0];
+  expect(job, job->kept == 0 || sum == job->kept, "has failed with a push-sum weight of %g, now %g", job->kept, sum);
+  job->kept = job->slowdown.failed ? sum : 0;
   job->comm->ops->allreduce(job->comm, &sum, 1, TRM_DOUBLE, TRM_SUM);
   expect(job, sum == job->comm->size, "the push-sum weights add up to %g", sum);
 }
@@ -627,14 +714,15 @@ static int job_run(struct job *job)
   int32_t shards = s->batch_shards;
   job->comm->ops->allreduce(job->comm, &shards, 1, TRM_INT32, TRM_MAX);
   t->shards = shards;
-  for (int phase = 0; phase < 2; phase++) {
-    const uint64_t end = phase ? t->batches : t->middle;
+  job->slowdown.origin_s = job->comm->ops->clock(job->comm);
+  int phases = 3 + t->failures; /* at most: another after a stop, and after each failure */
+  for (uint64_t end = t->middle; s->updates < t->batches && phases > 0; phases--) {
     TRM_CHECK(s->ops->next_batch ? run_to(job, end) : run_synchronous_to(job, end));
     TRM_CHECK(check_snapshots(job));
     TRM_CHECK(check_quiesced(job, end));
-    if (s->updates < end) /* a stop was requested */
-      break;
+    end = s->updates < end ? end : t->batches;
   }
+  expect(job, s->updates == t->batches, "ends after %d batches of %d", (int)s->updates, (int)t->batches);
   return TRM_OK;
 }
 
@@ -648,6 +736,12 @@ static int trial_main(struct trm_comm *world_of_trial, void *of)
   return TRM_OK;
 }
 
+/* No worker waits for one that computes nothing. */
+static bool waits_for_nobody(const struct trial *t)
+{
+  return survives_failures(t) && !is_method(t, "sgp");
+}
+
 /* Runs the trial with another plan; false: the failure has been printed. */
 static bool trial_run(struct trial *t, const char *how)
 {
@@ -656,7 +750,10 @@ static bool trial_run(struct trial *t, const char *how)
   memset(t->begun, 0, sizeof t->begun);
   t->bits = 0xcbf29ce484222325u;
   t->failure[0] = '\0';
+  t->stopped = false;
   const int status = trm_virtual_run(&t->plan, trial_main, t, &figures);
+  if (status == TRM_OK && t->is_late && waits_for_nobody(t) && figures.seconds > atof(LATE) / 2)
+    snprintf(t->failure, sizeof t->failure, "takes %g s: it has waited for a worker that has not begun", figures.seconds);
   if (status == TRM_OK && !t->failure[0])
     return true;
   printf("\nseed %d%s: %s\n    %s\n", (int)t->seed, how, text_of(t), t->failure[0] ? t->failure : trm_error_text());
@@ -685,6 +782,8 @@ static bool seed_passes(uint64_t seed)
   if (!t.variant->repeats && t.plan.ranks - t.servers > 1)
     return true;
   t.plan.schedule = 0;
+  t.outages[0] = '\0';
+  t.is_late = false;
   t.plan.ranks = t.variant->lanes ? 1 : t.plan.ranks;
   return trial_repeats(&t, t.variant->lanes ? " with one rank" : " in the plain schedule");
 }
