@@ -35,8 +35,8 @@
  * failed. */
 enum kind { PUSH, FINISH, RECEIVE, TAKE_ALL, END, FAIL };
 enum value { DISTANCE, ITERATION }; /* d; of PUSH */
-/* y; the iteration that the owner has begun, -INFINITY: it has failed; ARRIVED + d: halves since the last quiesce point,
- * INFINITY after FINISH */
+/* y; the iteration that the owner has begun, -INFINITY: it has failed; ARRIVED + d: halves since the last quiesce
+ * point, INFINITY after FINISH */
 enum method_state { WEIGHT, BEGUN, ARRIVED };
 enum { MAX_DISTANCES = SERVER_METHOD_STATES - ARRIVED };
 #define UNIT 0x1p-20
