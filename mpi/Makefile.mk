@@ -62,6 +62,7 @@ libtrireme_la_SOURCES += \
 	mpi/real_node.c \
 	mpi/real_polling.c \
 	mpi/real_private.h \
+	mpi/real_stage.c \
 	mpi/real_window.c \
 	mpi/strategies.c \
 	mpi/strategies.h \

@@ -5,6 +5,9 @@
  *                                                     function: now or, where the answer is held back, later
  *     head and what is returned (tag of slot)   <--   answers
  *
+ * Between ranks that share memory what is sent and returned goes through stages of the caller (real_stage.c), and the
+ * messages have heads alone.
+ *
  * An owner answers in a thread that sleeps between polls, since MPI makes no progress at a rank that computes, or
  * (attended) in wait_until. It has buffers for the calls that it is receiving, a limited number, for what came with
  * those that are held back, and for answers under way. Whatever else is sent stays with the caller, apart from messages
@@ -46,6 +49,7 @@ static int calls_tag_answer(int slot)
 /* The first message of a call. */
 struct call_message {
   int32_t slot;
+  int32_t stage;               /* of the caller, which has what is sent and returned; -1: messages have it */
   uint64_t in_bytes, out_bytes; /* 0: NULL */
   _Alignas(16) char head[TRM_CALL_HEAD_BYTES];
 };
@@ -54,6 +58,7 @@ struct call_message {
 struct real_call {
   struct trm_calls *calls;
   struct call_message message;
+  void *out; /* the caller's */
 };
 
 enum call_state { RECEIVING, HELD_BACK, ANSWERING };
@@ -64,13 +69,14 @@ struct call {
   enum call_state state;
   int caller;
   struct call_message message;
-  void *in, *out;         /* buffers, NULL: none; out: while it is filled and sent */
+  void *in, *out;         /* buffers or those of a stage, NULL: none; out: while it is filled and sent */
   MPI_Request request[2]; /* receiving: of in; answering: of head and out */
 };
 
 struct trm_calls {
   struct trm_comm *comm, *parent; /* comm: a duplicate of the parent, for these messages alone; owned */
   struct trm_call_plan plan;      /* owner: a copy, owned */
+  struct real_stages *stages;
   /* at a caller */
   atomic_bool used[SLOTS];
   atomic_uint next_slot;
@@ -106,9 +112,28 @@ static int calls_take_slot(struct trm_calls *calls)
   return -1;
 }
 
+/* At the caller: copies what its call sends to a stage, if there is one. */
+static int calls_fill_stage(struct trm_calls *calls, int owner, const void *in, size_t in_bytes, size_t out_bytes)
+{
+  const int stage = in_bytes + out_bytes > 0 ? real_stage_acquire(calls->stages, owner) : -1;
+  if (stage >= 0 && in)
+    memcpy(real_stage_buffer(calls->stages, calls->comm->rank, stage, REAL_STAGE_IN), in, in_bytes);
+  atomic_thread_fence(memory_order_release);
+  return stage;
+}
+
 void real_call_end(struct real_call *call)
 {
-  atomic_store_explicit(&call->calls->used[call->message.slot], false, memory_order_release);
+  struct trm_calls *calls = call->calls;
+  const struct call_message *message = &call->message;
+  if (message->stage >= 0) {
+    atomic_thread_fence(memory_order_acquire);
+    if (call->out)
+      memcpy(call->out, real_stage_buffer(calls->stages, calls->comm->rank, message->stage, REAL_STAGE_OUT),
+             message->out_bytes);
+    real_stage_release(calls->stages, message->stage);
+  }
+  atomic_store_explicit(&calls->used[message->slot], false, memory_order_release);
   trm_free(call);
 }
 
@@ -135,30 +160,38 @@ void real_call_begin(struct trm_calls *calls, int owner, void *head, const void 
   calls_check(calls, owner, in_bytes, out_bytes);
   struct real_call *call = trm_alloc(sizeof *call, "a call");
   const int slot = calls_take_slot(calls);
+  const int stage = calls_fill_stage(calls, owner, in, in_bytes, out_bytes);
+  const bool sends = in_bytes > 0 && stage < 0, receives = out_bytes > 0 && stage < 0;
   call->calls = calls;
-  call->message = (struct call_message){.slot = slot, .in_bytes = in_bytes, .out_bytes = out_bytes};
+  call->out = out;
+  call->message = (struct call_message){.slot = slot, .stage = stage, .in_bytes = in_bytes, .out_bytes = out_bytes};
   memcpy(call->message.head, head, calls->plan.head_bytes);
-  *request = real_request_create(2 + (in_bytes > 0) + (out_bytes > 0), false);
+  *request = real_request_create(2 + (size_t)sends + (size_t)receives, false);
   (*request)->call = call;
   MPI_Request *next = (*request)->mpi;
   MPI_Isend(&call->message, (int)calls_head_bytes(calls), MPI_BYTE, owner, TAG_HEAD, mpi, next++);
-  if (in_bytes > 0)
+  if (sends)
     MPI_Isend(in, (int)in_bytes, MPI_BYTE, owner, calls_tag_in(slot), mpi, next++);
   MPI_Irecv(head, (int)calls->plan.head_bytes, MPI_BYTE, owner, calls_tag_answer(slot), mpi, next++);
-  if (out_bytes > 0)
+  if (receives)
     MPI_Irecv(out, (int)out_bytes, MPI_BYTE, owner, calls_tag_answer(slot), mpi, next++);
 }
 
 /* -- at the owner */
 
-static void *calls_acquire_buffer(struct trm_calls *calls)
+/* For what a call sends or returns. */
+static void *calls_acquire_buffer(struct trm_calls *calls, const struct call *call, enum real_stage_use use)
 {
+  if (call->message.stage >= 0)
+    return real_stage_buffer(calls->stages, call->caller, call->message.stage, use);
   return calls->spares > 0 ? calls->spare[--calls->spares] : trm_alloc(calls->plan.max_bytes, "buffers of calls");
 }
 
-static void calls_release_buffer(struct trm_calls *calls, void *buffer)
+static void calls_release_buffer(struct trm_calls *calls, const struct call *call, void *buffer)
 {
-  if (buffer && calls->spares < MAX_SPARE)
+  if (!buffer || call->message.stage >= 0)
+    return;
+  if (calls->spares < MAX_SPARE)
     calls->spare[calls->spares++] = buffer;
   else
     trm_free(buffer);
@@ -183,11 +216,12 @@ static bool calls_take(struct trm_calls *calls)
     call->caller = status.MPI_SOURCE;
     call->request[0] = call->request[1] = MPI_REQUEST_NULL;
     MPI_Mrecv(&call->message, (int)calls_head_bytes(calls), MPI_BYTE, &arrived, MPI_STATUS_IGNORE);
-    if (call->message.in_bytes > 0) {
-      call->in = calls_acquire_buffer(calls);
+    atomic_thread_fence(memory_order_acquire);
+    if (call->message.in_bytes > 0)
+      call->in = calls_acquire_buffer(calls, call, REAL_STAGE_IN);
+    if (call->in && call->message.stage < 0)
       MPI_Irecv(call->in, (int)call->message.in_bytes, MPI_BYTE, call->caller, calls_tag_in(call->message.slot), mpi,
                 &call->request[0]);
-    }
     calls->receiving++;
     *end = call;
     end = &call->next;
@@ -211,18 +245,19 @@ static bool calls_try(struct trm_calls *calls, struct call *call)
   const struct trm_call_plan *plan = &calls->plan;
   const MPI_Comm mpi = real_of(calls->comm)->mpi;
   struct call_message *message = &call->message;
-  call->out = message->out_bytes > 0 ? calls_acquire_buffer(calls) : NULL;
+  call->out = message->out_bytes > 0 ? calls_acquire_buffer(calls, call, REAL_STAGE_OUT) : NULL;
   if (!plan->function(plan->context, call->caller, message->head, call->in, call->out)) {
-    calls_release_buffer(calls, call->out);
+    calls_release_buffer(calls, call, call->out);
     call->out = NULL;
     call->state = HELD_BACK;
     return false;
   }
   call->state = ANSWERING;
   calls->changed = true;
+  atomic_thread_fence(memory_order_release);
   MPI_Isend(message->head, (int)plan->head_bytes, MPI_BYTE, call->caller, calls_tag_answer(message->slot), mpi,
             &call->request[0]);
-  if (call->out)
+  if (call->out && message->stage < 0)
     MPI_Isend(call->out, (int)message->out_bytes, MPI_BYTE, call->caller, calls_tag_answer(message->slot), mpi,
               &call->request[1]);
   return true;
@@ -260,8 +295,8 @@ bool real_calls_answer(struct trm_calls *calls)
       continue;
     }
     *link = call->next;
-    calls_release_buffer(calls, call->in);
-    calls_release_buffer(calls, call->out);
+    calls_release_buffer(calls, call, call->in);
+    calls_release_buffer(calls, call, call->out);
     trm_free(call);
   }
   return any;
@@ -298,7 +333,7 @@ static int calls_open_owner(struct trm_calls *calls)
 {
   struct real_comm *parent = real_of(calls->parent);
   for (int i = 0; i < 2 && calls->plan.max_bytes > 0; i++)
-    calls_release_buffer(calls, trm_alloc(calls->plan.max_bytes, "buffers of calls"));
+    calls->spare[calls->spares++] = trm_alloc(calls->plan.max_bytes, "buffers of calls");
   if (calls->plan.attended) {
     calls->next_attended = parent->attended;
     parent->attended = calls;
@@ -326,6 +361,8 @@ int real_calls_create(struct trm_comm *comm, const struct trm_call_plan *plan, s
   if (status == TRM_OK && owner[comm->rank])
     status = calls_open_owner(calls);
   status = trm_agree(comm, status);
+  if (status == TRM_OK)
+    status = trm_agree(comm, real_stages_create(&calls->plan, comm->rank, &calls->stages));
   if (status != TRM_OK)
     real_calls_free(created);
   return status;
@@ -351,6 +388,7 @@ void real_calls_free(struct trm_calls **freed)
     }
   for (int i = 0; i < calls->spares; i++)
     trm_free(calls->spare[i]);
+  real_stages_free(&calls->stages);
   real_release(calls->comm);
   trm_free((void *)calls->plan.owner);
   trm_free(calls);

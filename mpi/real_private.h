@@ -98,6 +98,15 @@ void real_accumulate(struct trm_window *window, const void *from, size_t count, 
 int64_t real_fetch_add(struct trm_window *window, int64_t value, int target, size_t offset);
 void real_flush(struct trm_window *window, int target);
 
+/* -- real_stage.c: calls between ranks that share memory. NULL: no rank of this node may be called. */
+struct real_stages;
+enum real_stage_use { REAL_STAGE_IN, REAL_STAGE_OUT }; /* what the call sends, what it returns: plan.max_bytes each */
+int real_stages_create(const struct trm_call_plan *plan, int rank, struct real_stages **stages); /* collective */
+void real_stages_free(struct real_stages **stages);                                              /* collective */
+int real_stage_acquire(struct real_stages *stages, int owner); /* -1: in another node, or none is free */
+void real_stage_release(struct real_stages *stages, int stage);
+void *real_stage_buffer(const struct real_stages *stages, int caller, int stage, enum real_stage_use use);
+
 /* -- real_calls.c */
 int real_calls_create(struct trm_comm *comm, const struct trm_call_plan *plan, struct trm_calls **calls);
 void real_calls_free(struct trm_calls **calls);

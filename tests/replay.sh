@@ -43,6 +43,8 @@ done
 for method in asgd ssp easgd adpsgd; do
   repeats $method-node --strategy.name=$method --parallel.share=node
 done
+repeats essp-chunks --strategy.name=essp --strategy.slack=2 --optim.name=adam --optim.lr=0.002 --run.slow=1:3 \
+  --model="mlp 784-256-10 relu"
 repeats servers --strategy.name=asgd --strategy.servers=1
 repeats static --strategy.name=asgd --strategy.data=static --strategy.tau=2 --optim.name=adam
 repeats chunks --strategy.name=asgd --model="mlp 784-512-10 relu" --train.steps=16
@@ -76,8 +78,8 @@ perturbed swapped
 awk '$1 == "c" && $3 == 0 && $4 > 8 && !done { if (last != "" && last != $5) { print $4, last, $5; done = 1 } last = $5 }' \
   swapped/rank-*.txt > pair
 read -r number first second < pair
-sed -i -e "s/^c 0 0 $((number - 1)) $first\$/c 0 0 $((number - 1)) $second/;t" \
-  -e "s/^c 0 0 $number $second\$/c 0 0 $number $first/" swapped/rank-*.txt
+sed -i -e "s/^c 0 0 $((number - 1)) $first /c 0 0 $((number - 1)) $second /;t" \
+  -e "s/^c 0 0 $number $second /c 0 0 $number $first /" swapped/rank-*.txt
 cmp -s swapped/rank-3.txt order-random-1/rank-3.txt && fail "nothing was swapped"
 if try_replay swapped swapped-run --strategy.name=asgd; then
   [ "$(sha swapped-run)" != "$(sha random-1)" ] || fail "two calls in the other order: the same bits"
@@ -87,11 +89,18 @@ fi
 pass "two calls in the other order are noticed"
 
 perturbed caller # calls that never come
-sed -i 's/^\(c 0 0 [0-9][0-9]\) .*/\1 3/' caller/rank-*.txt
+sed -i 's/^\(c 0 0 [0-9][0-9]\) .*/\1 3 1/' caller/rank-*.txt
 refused caller 'deadlock\|departed'
 perturbed missing-call
 sed -i '/^c 0 0 7 /d' missing-call/rank-*.txt
 refused missing-call 'call 7 on chunk 0'
+# Of essp also: which weights had arrived; and the nodes, since calls on chunks of the own node are others.
+cp -r order-essp clocks
+awk '$1 == "v" { $2 += 100 } { print }' order-essp/rank-1.txt > clocks/rank-1.txt
+! try_replay clocks run-clocks --strategy.name=essp && grep -q 'error: .*used weights of clock' run-clocks.log ||
+  { cat run-clocks.log; fail "other clocks of weights"; }
+! try_replay order-essp run-one-node --strategy.name=essp --parallel.share=node --simulate.nodes=1 &&
+  grep -q 'error: .*record of another run' run-one-node.log || { cat run-one-node.log; fail "essp on other nodes"; }
 perturbed garbage
 sed -i '5s/.*/c 0 0 x/' garbage/rank-3.txt
 refused garbage 'line 5 is damaged'

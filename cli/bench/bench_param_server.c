@@ -97,8 +97,8 @@ static void bench_ps_serve(struct bench *b, enum server_mode mode, struct trm_re
 static int bench_ps_open(struct bench *b, enum server_mode mode)
 {
   const size_t bytes = b->elements * sizeof(float);
-  b->node = mode == SHARED ? b->comm->ops->split_node(b->comm, TRM_SHARE_NODE)
-                           : b->comm->ops->split(b->comm, b->comm->rank, 0);
+  b->node = mode == THREAD ? b->comm->ops->split(b->comm, b->comm->rank, 0)
+                           : b->comm->ops->split_node(b->comm, TRM_SHARE_NODE);
   if (mode == SHARED && b->node->size < b->comm->size)
     return TRM_STOPPED; /* the ranks share no memory: skipped */
   const struct server_plan plan = {

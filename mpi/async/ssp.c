@@ -9,15 +9,18 @@
  * momentum and Adam work as usual, and the order of arrival changes no bit of any version of the weights.
  *
  *   ssp    reads weights when its copy has become too old; the server holds the reply back until they are new enough
- *   essp   reads them before every batch: as fresh as those that a server sends when they change, as in the paper, for
- *          a round trip more
+ *   essp   servers send weights when a clock is complete: before batch c a worker makes a call for weights of clock
+ *          c + 1 or later and does not wait; the server holds the reply back until then. Batch c begins with the newest
+ *          weights that have arrived, and waits for those of clock c - s alone. Chunks in memory that the worker shares
+ *          with their owner are read before every batch.
  *
  * A worker also sees its own gradients: to weights of clock v it applies the optimizer's rule with those of clocks v,
- * v + 1, .. as if the other workers' gradients, which are not known yet, were 0. For rules with states it reads these,
- * of the same clock, with the weights. Staleness is the clock of a gradient less that of its weights.
+ * v + 1, .. as if the other workers' gradients, which are not known yet, were 0. With a rule with states a reply has
+ * these, of the same clock, after the weights. Staleness is the clock of a gradient less that of its weights.
  *
  * Memory: (s + 1) arrays of the model's size per worker on the server; at each worker s more, and one for each state of
- * the rule. */
+ * the rule; for replies as many arrays as one has, with essp s + 1 times. */
+#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -25,21 +28,32 @@
 #include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
 
-enum kind { READ_STATE = SERVER_CALL_KINDS };
-/* of a gradient; that the weights must have at least (there is no clipping); number of the optimizer's state */
-enum value { CLOCK = SERVER_SCALE, STATE };
+/* of a gradient; that the weights must have at least (there is no clipping) */
+enum value { CLOCK = SERVER_SCALE };
 
 struct ssp {
   float *gradient; /* device, (slack, elements) of this worker; row c % slack is that of clock c */
   double *rate;    /* (slack) rate of each gradient */
   struct trm_optimizer own; /* for own steps: without average, and without statistics, which training does not read */
   float *state[TRM_MAX_STATES - 1]; /* device, (elements) each: the rule's, as of the weights */
-  int64_t *clock;  /* (chunks) of the weights */
+  float *reply;    /* device, (slots, chunks; reply arrays, n); NULL: replies go to the weights */
+  int64_t first;   /* essp: clock of the first weights requested since the last quiesce point */
 };
 
 static size_t ssp_slack(const struct trm_strategy *s)
 {
   return (size_t)s->options->slack;
+}
+
+static bool ssp_is_eager(const struct trm_strategy *s)
+{
+  return s->ops == &trm_strategy_essp;
+}
+
+/* Weights, and for own steps the rule's states; an average comes after these. */
+static int ssp_reply_arrays(const struct trm_strategy *s)
+{
+  return 1 + (ssp_slack(s) > 0 ? s->optimizer->states - (s->optimizer->ema > 0) : 0);
 }
 
 /* -- the server. Arrays after the optimizer's: slack + 1 slots of a gradient for each worker; then arrays of counters,
@@ -100,33 +114,48 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
 static bool ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind == SERVER_PUSH)
+  if (call->kind == SERVER_PUSH) {
     ssp_receive(s, chunk, call);
-  else if ((double)*chunk->clock < call->value[CLOCK])
-    return false;
-  if (call->kind == READ_STATE) {
-    memcpy(call->out, server_array(chunk, 1 + (int)call->value[STATE]), chunk->n * sizeof(float));
-    trm_strategy_pass_time(s, 2 * chunk->n);
-  } else {
-    server_weights_reply(s, chunk, call);
+    return true;
   }
+  if ((double)*chunk->clock < call->value[CLOCK])
+    return false;
+  for (int i = 0; i < ssp_reply_arrays(s); i++)
+    memcpy(call->out + (size_t)i * chunk->n, server_array(chunk, i), chunk->n * sizeof(float));
+  trm_strategy_pass_time(s, 2 * (size_t)ssp_reply_arrays(s) * chunk->n);
   return true;
 }
 
 /* -- creation */
 
-/* Arrays of a worker that may be ahead. */
+static bool ssp_has_remote_chunks(struct worker *w)
+{
+  for (size_t i = 0; i < param_server_chunks(w->server); i++)
+    if (!param_server_runs_calls(w->server, 0, i))
+      return true;
+  return false;
+}
+
+/* Arrays of a worker. */
 static int ssp_create_own(struct trm_strategy *s)
 {
   struct ssp *ssp = worker_of(s)->method;
+  const size_t slack = ssp_slack(s), arrays = (size_t)ssp_reply_arrays(s);
+  const bool has_slots = ssp_is_eager(s) && ssp_has_remote_chunks(worker_of(s));
+  if (has_slots || arrays > 1)
+    TRM_CHECK(worker_array(s, (has_slots ? slack + 1 : 1) * arrays * s->elements, NULL, &ssp->reply));
+  if (slack == 0)
+    return TRM_OK;
   ssp->own = *s->optimizer;
-  ssp->own.states -= ssp->own.ema > 0;
+  ssp->own.states = (int)arrays - 1;
   ssp->own.ema = 0;
   ssp->own.statistics = 0;
   for (int i = 0; i < ssp->own.states; i++)
     TRM_CHECK(worker_array(s, s->elements, NULL, &ssp->state[i]));
-  return worker_array(s, ssp_slack(s) * s->elements, NULL, &ssp->gradient);
+  return worker_array(s, slack * s->elements, NULL, &ssp->gradient);
 }
+
+static void ssp_drain(struct trm_strategy *s);
 
 static int ssp_create(struct trm_strategy *s)
 {
@@ -136,15 +165,17 @@ static int ssp_create(struct trm_strategy *s)
     .centralized = true,
     .arrays = 1 + s->optimizer->states + transient,
     .transient = transient,
+    .reply_arrays = ssp_reply_arrays(s),
+    .slots = ssp_is_eager(s) ? (int)slack + 1 : 0,
     .handler = ssp_serve,
     .splits_batch = true,
+    .drain = ssp_is_eager(s) ? ssp_drain : NULL,
   };
   TRM_CHECK(worker_create(s, &plan, sizeof(struct ssp)));
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
   ssp->rate = worker_alloc(s, slack * sizeof *ssp->rate);
-  ssp->clock = worker_alloc(s, param_server_chunks(w->server) * sizeof *ssp->clock);
-  return trm_agree(s->comm, slack > 0 && w->number >= 0 ? ssp_create_own(s) : TRM_OK);
+  return trm_agree(s->comm, w->number >= 0 ? ssp_create_own(s) : TRM_OK);
 }
 
 /* -- a worker */
@@ -181,33 +212,138 @@ static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, in
   }
 }
 
-/* Reads weights of clock `needed` or later, and the states of the same clock: again if others have completed a clock
- * in between, which they can do `slack` times, as this worker has not sent its next gradient. */
+static float *ssp_reply(const struct trm_strategy *s, size_t slot)
+{
+  const struct ssp *ssp = worker_of(s)->method;
+  return ssp->reply ? ssp->reply + slot * (size_t)ssp_reply_arrays(s) * s->elements : NULL;
+}
+
+/* Copies a chunk of the replies of a slot to weights and states. */
+static void ssp_copy(struct trm_strategy *s, size_t slot, size_t chunk)
+{
+  const struct ssp *ssp = worker_of(s)->method;
+  const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
+  const float *from = ssp_reply(s, slot) + low * (size_t)ssp_reply_arrays(s);
+  s->device->ops->copy(s->device, s->w + low, from, n * sizeof *from);
+  for (int i = 0; i < ssp->own.states; i++)
+    s->device->ops->copy(s->device, ssp->state[i] + low, from + (size_t)(1 + i) * n, n * sizeof *from);
+}
+
+/* Counts the time since `before`; of that `held_s` at most is waiting for other workers. */
+static void ssp_count_time(struct trm_strategy *s, double before, double held_s)
+{
+  const double seconds = s->comm->ops->clock(s->comm) - before, wait_s = fmin(seconds, held_s);
+  s->wait_s += wait_s;
+  s->comm_s += seconds - wait_s;
+}
+
+/* Reads weights of clock `needed` or later. essp: chunks on which this rank runs calls itself. */
 static void ssp_read(struct trm_strategy *s, int64_t needed)
 {
   struct worker *w = worker_of(s);
-  struct ssp *ssp = w->method;
-  const size_t bytes = param_server_chunks(w->server) * sizeof *ssp->clock;
-  double value[SERVER_VALUES] = {[CLOCK] = (double)needed};
-  do {
-    worker_exchange(s, SERVER_PULL, value, NULL, s->w, false);
-    memcpy(ssp->clock, w->seen, bytes);
-    for (int i = 0; i < ssp->own.states; i++) {
-      value[STATE] = i;
-      worker_exchange(s, READ_STATE, value, NULL, ssp->state[i], false);
-    }
-  } while (memcmp(ssp->clock, w->seen, bytes) != 0);
+  const bool copies = ssp_reply_arrays(s) > 1;
+  const struct server_request request = {
+    .kind = SERVER_PULL,
+    .direct = ssp_is_eager(s),
+    .value = {[CLOCK] = (double)needed},
+    .out = copies ? ssp_reply(s, 0) : s->w,
+    .seen = w->seen,
+  };
+  const double before = s->comm->ops->clock(s->comm);
+  param_server_exchange(w->server, &request);
+  ssp_count_time(s, before, param_server_held_s(w->server));
+  for (size_t i = 0; copies && i < param_server_chunks(w->server); i++)
+    if (!request.direct || param_server_runs_calls(w->server, 0, i))
+      ssp_copy(s, 0, i);
 }
 
 static int ssp_before_forward(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const int64_t clock = ssp_clock(s), needed = clock - (int64_t)ssp_slack(s);
-  const bool reads = s->ops == &trm_strategy_essp || !w->fresh || ssp_oldest_clock(w) < needed;
+  const bool reads = !w->fresh || ssp_oldest_clock(w) < needed;
   if (reads)
     ssp_read(s, needed);
   for (size_t i = 0; i < param_server_chunks(w->server); i++)
     ssp_apply_own(s, i, reads ? w->seen[i] : clock - 1, clock);
+  w->fresh = true;
+  return TRM_OK;
+}
+
+/* -- essp: the weights of clock v come to slot v % (slack + 1) */
+
+static size_t ssp_slot(const struct trm_strategy *s, int64_t clock)
+{
+  return (size_t)clock % (ssp_slack(s) + 1);
+}
+
+/* Requests weights of this clock or later, for the chunks of other nodes. */
+static void ssp_request(struct trm_strategy *s, int64_t clock)
+{
+  struct worker *w = worker_of(s);
+  const size_t slot = ssp_slot(s, clock);
+  const struct server_request request = {
+    .kind = SERVER_CALL_KINDS + (int)slot,
+    .value = {[CLOCK] = (double)clock},
+    .out = ssp_reply(s, slot),
+  };
+  param_server_begin(w->server, &request, slot);
+}
+
+/* Waits for the weights of clocks [from, to). */
+static void ssp_wait(struct trm_strategy *s, int64_t from, int64_t to)
+{
+  struct worker *w = worker_of(s);
+  const double before = s->comm->ops->clock(s->comm);
+  double held_s = 0;
+  for (int64_t clock = from; clock < to; clock++)
+    for (size_t i = 0; i < param_server_chunks(w->server); i++) {
+      int64_t answered;
+      param_server_end(w->server, ssp_slot(s, clock), i, true, &answered);
+      held_s = fmax(held_s, param_server_held_s(w->server));
+    }
+  ssp_count_time(s, before, held_s);
+}
+
+/* Before a quiesce point: the weights of all clocks that were requested. */
+static void ssp_drain(struct trm_strategy *s)
+{
+  ssp_wait(s, 0, (int64_t)ssp_slack(s) + 1);
+}
+
+/* Copies the newest weights of a chunk that have arrived, of the clocks [oldest, clock] that were requested; those of
+ * clock `oldest` have. Returns the clock from which on own gradients are to be applied. */
+static int64_t ssp_take(struct trm_strategy *s, size_t chunk, int64_t oldest, int64_t clock)
+{
+  struct worker *w = worker_of(s);
+  int64_t newest = oldest, answered = 0;
+  for (int64_t c = oldest + 1; c <= clock && !call_order_is_followed(w->order); c++)
+    if (param_server_end(w->server, ssp_slot(s, c), chunk, false, &answered))
+      newest = c;
+  newest = call_order_clock(w->order, newest, oldest, clock);
+  param_server_end(w->server, ssp_slot(s, newest), chunk, true, &answered);
+  if (w->fresh && answered == w->seen[chunk])
+    return clock - 1;
+  ssp_copy(s, ssp_slot(s, newest), chunk);
+  return w->seen[chunk] = answered;
+}
+
+static int ssp_eager_before_forward(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  struct ssp *ssp = w->method;
+  const int64_t clock = ssp_clock(s), needed = clock - (int64_t)ssp_slack(s);
+  if (!w->fresh)
+    ssp_request(s, ssp->first = clock);
+  const int64_t oldest = needed > ssp->first ? needed : ssp->first;
+  ssp_wait(s, oldest, oldest + 1);
+  ssp_read(s, needed);
+  for (size_t i = 0; i < param_server_chunks(w->server); i++) {
+    const bool direct = param_server_runs_calls(w->server, 0, i);
+    ssp_apply_own(s, i, direct ? w->seen[i] : ssp_take(s, i, oldest, clock), clock);
+  }
+  if ((uint64_t)clock + 1 < w->assignment.end)
+    ssp_request(s, clock + 1);
   w->fresh = true;
   return TRM_OK;
 }
@@ -259,11 +395,11 @@ const struct trm_strategy_ops trm_strategy_ssp = {
 
 const struct trm_strategy_ops trm_strategy_essp = {
   .name = "essp",
-  .help = "workers may be some batches apart; weights are read before every batch",
+  .help = "workers may be some batches apart; servers send weights when a clock is complete",
   .takes = SSP_TAKES,
   SERVER_WEIGHTS_SLOTS,
   .create = ssp_create,
-  .before_forward = ssp_before_forward,
+  .before_forward = ssp_eager_before_forward,
   .step = ssp_step,
   .restore = ssp_restore,
   .destroy = worker_destroy,

@@ -54,6 +54,7 @@ struct trm_call_plan {
   size_t head_bytes;           /* at most TRM_CALL_HEAD_BYTES; equal on all ranks */
   size_t max_bytes;            /* that one call sends, or returns, besides the head: at most 2^30; equal on all ranks */
   const bool *owner;           /* (size) ranks that answer calls; equal on all ranks */
+  struct trm_comm *node;       /* made by split_node: its ranks may send through memory; NULL: none. Not owned */
   bool attended;               /* this owner answers inside wait_until of comm alone, otherwise at any time */
   trm_call_function *function; /* of an owner */
   void *context;

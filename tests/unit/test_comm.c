@@ -753,17 +753,18 @@ static void call_all(struct trm_comm *comm, struct trm_calls *calls, const bool 
   trm_free(in);
 }
 
-static struct trm_calls *open_calls(struct call_owner *o, const bool *owner, bool attended)
+static struct trm_calls *open_calls(struct call_owner *o, const bool *owner, bool attended, struct trm_comm *node)
 {
   const struct trm_call_plan plan = {
-    .head_bytes = sizeof(struct call_head), .max_bytes = MAX_CALL, .owner = owner, .attended = attended,
+    .head_bytes = sizeof(struct call_head), .max_bytes = MAX_CALL, .owner = owner, .node = node, .attended = attended,
     .function = call_answer, .context = o};
   struct trm_calls *calls = NULL;
   CU_ASSERT_EQUAL_FATAL(o->comm->ops->calls_create(o->comm, &plan, &calls), TRM_OK);
   return calls;
 }
 
-/* Every rank is an owner and calls all others; owners need not enter MPI. Then the even ranks alone are owners. */
+/* Every rank is an owner and calls all others; owners need not enter MPI. Then the even ranks alone are owners; and the
+ * ranks send through memory where they share it. */
 static void check_calls(struct trm_comm *comm)
 {
   for (int step = 1; step <= 2; step++) {
@@ -772,7 +773,8 @@ static void check_calls(struct trm_comm *comm)
     int64_t number[64] = {0};
     for (int i = 0; i < comm->size; i++)
       owner[i] = i % step == 0;
-    struct trm_calls *calls = open_calls(&o, owner, false);
+    struct trm_comm *node = step > 1 ? comm->ops->split_node(comm, TRM_SHARE_NODE) : NULL;
+    struct trm_calls *calls = open_calls(&o, owner, false, node);
     for (int round = 0; round < 3; round++)
       call_all(comm, calls, owner, number);
     comm->ops->barrier(comm);
@@ -783,6 +785,8 @@ static void check_calls(struct trm_comm *comm)
     comm->ops->calls_free(&calls);
     CU_ASSERT_PTR_NULL(calls);
     CU_ASSERT_EQUAL(o.wrong, 0);
+    if (node)
+      comm->ops->release(node);
   }
 }
 
@@ -799,7 +803,8 @@ static void test_calls_held_back(void)
   struct call_owner o = {.comm = world};
   bool owner[64];
   memset(owner, true, sizeof owner);
-  struct trm_calls *calls = open_calls(&o, owner, false);
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
+  struct trm_calls *calls = open_calls(&o, owner, false, node);
   char byte[64] = {0}, *in = trm_alloc(MAX_CALL, "test");
   int64_t number[64] = {0};
   for (int round = 1; round <= 5; round++) {
@@ -830,6 +835,7 @@ static void test_calls_held_back(void)
   world->ops->calls_free(&calls);
   CU_ASSERT_EQUAL(o.wrong, 0);
   CU_ASSERT(world->size == 1 || trm_counter_get(&o.held) > 0);
+  world->ops->release(node);
   trm_free(in);
 }
 
@@ -853,7 +859,7 @@ static void test_calls_attended(void)
   int64_t number[64] = {0};
   for (int i = workers; i < world->size; i++)
     owner[i] = true;
-  struct trm_calls *calls = open_calls(&o, owner, world->rank >= workers);
+  struct trm_calls *calls = open_calls(&o, owner, world->rank >= workers, NULL);
   for (int round = 1; round <= 3; round++) {
     if (world->rank < workers) {
       call_all(world, calls, owner, number);

@@ -534,7 +534,7 @@ static int check_time(struct trm_comm *comm, void *context)
   /* calls of ranks 1 and 2, 8 bytes of head, answered one after the other in 5 ms each */
   const bool owner[3] = {true, false, false};
   struct trm_calls *calls;
-  const struct trm_call_plan plan = {8, 0, owner, false, count_call, &calls_here};
+  const struct trm_call_plan plan = {8, 0, owner, NULL, false, count_call, &calls_here};
   ops->calls_create(comm, &plan, &calls);
   int64_t head = 0;
   ops->sleep_until(comm, 400e-3, false);
@@ -643,7 +643,7 @@ static int check_node(struct trm_comm *comm, void *context)
     expect_time(comm, 7.8e-3);
   const bool owner[3] = {true, false, false};
   struct trm_calls *calls;
-  const struct trm_call_plan plan = {8, 0, owner, false, compute_call, comm};
+  const struct trm_call_plan plan = {8, 0, owner, NULL, false, compute_call, comm};
   int64_t head = 0;
   ops->calls_create(comm, &plan, &calls);
   ops->sleep_until(comm, 100e-3 + 1e-4 * comm->rank, false);
