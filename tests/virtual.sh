@@ -54,11 +54,14 @@ for layout in "zero=1" "zero=3" "tensor=2" "pipeline=2" "pipeline=2 --train.accu
 done
 
 # Checkpoints are consistent cuts: a resumed run ends with the bits of the whole one.
-for method in sync asgd groups softsync dcasgd ssp essp easgd eamsgd adpsgd sgp keuper; do
-  simulate 4 whole --run.overwrite=yes --strategy.name=$method --run.checkpoint_every=24
-  simulate 4 half --run.overwrite=yes --strategy.name=$method --run.checkpoint_every=24 --train.steps=24
-  simulate 4 half --strategy.name=$method --run.checkpoint_every=24 --run.resume=auto
-  equal whole half "$method resumed"
+for method in $methods; do
+  for nodes in 1 2 4; do
+    options="--strategy.name=$method --simulate.nodes=$nodes --run.checkpoint_every=24"
+    simulate 4 whole --run.overwrite=yes $options
+    simulate 4 half --run.overwrite=yes --train.steps=24 $options
+    simulate 4 half --run.resume=auto $options
+    equal whole half "$method resumed on $nodes nodes"
+  done
 done
 
 # A slower network takes longer and changes no bit of a synchronous run; a straggler holds a synchronous method.
