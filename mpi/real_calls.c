@@ -35,7 +35,7 @@
 enum { MAX_RECEIVING = 8, MAX_SPARE = 16 }; /* calls received at a time; buffers kept */
 
 /* Each call of a rank in progress has a slot, which gives the tags of its messages. */
-enum { SLOTS = 8192, TAG_HEAD = 0 };
+enum { SLOTS = 16382, TAG_HEAD = 0 };
 static int calls_tag_in(int slot)
 {
   return 1 + 2 * slot;

@@ -13,8 +13,8 @@
  *          than its own, which the server holds back until there are such; when they have arrived, the worker's next
  *          batch begins with them, and it makes the next call. It waits only if its weights have become too old. So a
  *          batch has no round trip of a read, and a server that is busy skips clocks. With s > 0 a worker does not wait
- *          for the answers to its last s pushes either. Chunks in memory that it shares with their owner are read
- *          before every batch.
+ *          for the answer to a push either, before its next push. Chunks in memory that it shares with their owner are
+ *          read before every batch.
  *
  * A worker also sees its own gradients: to weights of clock v it applies the optimizer's rule with those of clocks v,
  * v + 1, .. as if the other workers' gradients, which are not known yet, were 0. With a rule with states a reply has
@@ -32,6 +32,8 @@
 
 /* of a gradient; that the weights must have at least (there is no clipping) */
 enum value { CLOCK = SERVER_SCALE };
+/* essp: calls in progress on a chunk */
+enum slot { PUSH_SLOT, REQUEST_SLOT, SLOTS };
 
 struct ssp {
   float *gradient; /* device, (slack, elements) of this worker; row c % slack is that of clock c */
@@ -116,7 +118,7 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
 static bool ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind != SERVER_PULL) {
+  if (call->kind == SERVER_PUSH) {
     ssp_receive(s, chunk, call);
     return true;
   }
@@ -167,7 +169,7 @@ static int ssp_create(struct trm_strategy *s)
     .arrays = 1 + s->optimizer->states + transient,
     .transient = transient,
     .reply_arrays = ssp_reply_arrays(s),
-    .slots = ssp_is_eager(s) ? (int)slack + 1 : 0,
+    .slots = ssp_is_eager(s) ? SLOTS : 0,
     .handler = ssp_serve,
     .splits_batch = true,
     .drain = ssp_is_eager(s) ? ssp_drain : NULL,
@@ -273,17 +275,12 @@ static int ssp_before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
-/* -- essp. Calls in progress: a push for each row of `gradient`, in the slot of that number, and a request. */
+/* -- essp */
 
 /* Pushes go on while the worker does. */
 static bool ssp_begins_pushes(const struct trm_strategy *s)
 {
   return ssp_is_eager(s) && ssp_slack(s) > 0;
-}
-
-static size_t ssp_request_slot(const struct trm_strategy *s)
-{
-  return ssp_slack(s);
 }
 
 /* Requests weights of this clock or later for a chunk. */
@@ -293,22 +290,20 @@ static void ssp_request(struct trm_strategy *s, size_t chunk, int64_t clock)
   struct ssp *ssp = w->method;
   const struct server_request request = {
     .kind = SERVER_PULL, .first = chunk, .last = chunk + 1, .value = {[CLOCK] = (double)clock}, .out = ssp->reply};
-  param_server_begin(w->server, &request, ssp_request_slot(s));
+  param_server_begin(w->server, &request, REQUEST_SLOT);
   ssp->requested[chunk] = true;
 }
 
-/* Waits for the calls of slots [from, to). */
-static void ssp_wait(struct trm_strategy *s, size_t from, size_t to)
+static void ssp_wait(struct trm_strategy *s, enum slot slot)
 {
   struct worker *w = worker_of(s);
   const double before = s->comm->ops->clock(s->comm);
   double held_s = 0;
-  for (size_t slot = from; slot < to; slot++)
-    for (size_t i = 0; i < param_server_chunks(w->server); i++) {
-      int64_t answered;
-      param_server_end(w->server, slot, i, true, &answered);
-      held_s = fmax(held_s, param_server_held_s(w->server));
-    }
+  for (size_t i = 0; i < param_server_chunks(w->server); i++) {
+    int64_t answered;
+    param_server_end(w->server, slot, i, true, &answered);
+    held_s = fmax(held_s, param_server_held_s(w->server));
+  }
   ssp_count_time(s, before, held_s);
 }
 
@@ -316,7 +311,8 @@ static void ssp_wait(struct trm_strategy *s, size_t from, size_t to)
 static void ssp_drain(struct trm_strategy *s)
 {
   struct ssp *ssp = worker_of(s)->method;
-  ssp_wait(s, 0, ssp_slack(s) + 1);
+  ssp_wait(s, PUSH_SLOT);
+  ssp_wait(s, REQUEST_SLOT);
   memset(ssp->requested, 0, param_server_chunks(worker_of(s)->server) * sizeof *ssp->requested);
 }
 
@@ -325,7 +321,7 @@ static bool ssp_has_arrived(struct trm_strategy *s, size_t chunk)
   struct worker *w = worker_of(s);
   int64_t answered;
   return call_order_arrived(w->order, !call_order_is_followed(w->order) &&
-                                        param_server_end(w->server, ssp_request_slot(s), chunk, false, &answered));
+                                        param_server_end(w->server, REQUEST_SLOT, chunk, false, &answered));
 }
 
 /* Takes the weights of a chunk that were requested; *clock: theirs. */
@@ -334,7 +330,7 @@ static void ssp_take(struct trm_strategy *s, size_t chunk, int64_t *clock)
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
   const double before = s->comm->ops->clock(s->comm);
-  param_server_end(w->server, ssp_request_slot(s), chunk, true, clock);
+  param_server_end(w->server, REQUEST_SLOT, chunk, true, clock);
   ssp_count_time(s, before, param_server_held_s(w->server));
   ssp_copy(s, chunk);
   ssp->requested[chunk] = false;
@@ -376,12 +372,11 @@ static int ssp_eager_before_forward(struct trm_strategy *s)
 static void ssp_push(struct trm_strategy *s, int64_t clock, double rate, const float *g)
 {
   struct worker *w = worker_of(s);
-  const size_t row = ssp_row(s, clock);
   struct server_request request = {
-    .kind = SERVER_PUSH + (int)row, .value = {[SERVER_RATE] = rate, [CLOCK] = (double)clock}, .in = g};
+    .kind = SERVER_PUSH, .value = {[SERVER_RATE] = rate, [CLOCK] = (double)clock}, .in = g};
   const double before = s->comm->ops->clock(s->comm);
   if (ssp_begins_pushes(s)) {
-    param_server_begin(w->server, &request, row);
+    param_server_begin(w->server, &request, PUSH_SLOT);
     request.direct = true;
   }
   param_server_exchange(w->server, &request);
@@ -397,7 +392,7 @@ static int ssp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *s
   const int status = worker_check(s, sums);
   float *g = s->g;
   if (ssp_begins_pushes(s))
-    ssp_wait(s, row, row + 1);
+    ssp_wait(s, PUSH_SLOT);
   if (ssp->gradient && status == TRM_OK) {
     g = ssp->gradient + row * s->elements;
     s->device->ops->copy(s->device, g, s->g, s->elements * sizeof *g);
