@@ -38,9 +38,9 @@ takes() {
   pass "$3: $2 ms"
 }
 
-# sync: the gradient; one rank sums and updates the one block; a barrier, a latency. Two
-# ranks have half of a gradient each. Four share two cores: a fourth each, in twice the time; their sum has five arrays,
-# not three, and a collective takes two latencies.
+# sync: the gradient; one rank sums and updates the one block; a barrier, a latency. Two ranks have half of a gradient
+# each. Four share two cores: a fourth each, in twice the time; their sum has five arrays, not three, and a collective
+# takes two latencies.
 takes 1 320 "sync, 1 rank" machine
 takes 2 300 "sync, 2 ranks" machine
 takes 2 300 "sync, 2 ranks, times alone" machine --simulate.gradients=no
