@@ -33,8 +33,8 @@ struct order_event {
 struct order_record {
   size_t *first;           /* (replicas * chunks + 1) of the calls on each chunk */
   struct order_turn *turn; /* of all calls, by chunk and number */
-  struct order_list *parts, *clocks, *quiesces; /* (ranks) */
-  struct order_event *event;                    /* (events) while it is being read */
+  struct order_list *parts, *arrivals, *quiesces; /* (ranks) */
+  struct order_event *event;                      /* (events) while it is being read */
   size_t events, capacity;
 };
 
@@ -44,7 +44,7 @@ struct call_order {
   char *path;
   FILE *out;                   /* NULL: not recorded */
   struct order_record *record; /* NULL: none is followed */
-  size_t part, clock, quiesce; /* of this rank: that come next */
+  size_t part, arrival, quiesce; /* of this rank: that come next */
 };
 
 static char *order_path(const char *folder, int rank)
@@ -92,11 +92,11 @@ static void order_free_record(struct order_record *record, int ranks)
 {
   for (int i = 0; i < ranks; i++) {
     trm_free(record->parts[i].value);
-    trm_free(record->clocks[i].value);
+    trm_free(record->arrivals[i].value);
     trm_free(record->quiesces[i].value);
   }
   trm_free(record->parts);
-  trm_free(record->clocks);
+  trm_free(record->arrivals);
   trm_free(record->quiesces);
   trm_free(record->event);
   trm_free(record->first);
@@ -121,8 +121,8 @@ static bool order_read_event(struct order_record *record, const struct call_orde
       (struct order_event){(size_t)replica * plan->chunks + chunk, number, {caller, kind}};
   } else if (sscanf(line, "p %" SCNd64 "\n%n", &value, &length) == 1) {
     order_append(&record->parts[rank], value);
-  } else if (sscanf(line, "v %" SCNd64 "\n%n", &value, &length) == 1) {
-    order_append(&record->clocks[rank], value);
+  } else if (sscanf(line, "a %" SCNd64 "\n%n", &value, &length) == 1) {
+    order_append(&record->arrivals[rank], value);
   } else if (sscanf(line, "q %" SCNd64 "\n%n", &value, &length) == 1) {
     order_append(&record->quiesces[rank], value);
   }
@@ -214,7 +214,7 @@ static int order_read(struct call_order *order)
   if (order->process->rank == 0) {
     record = trm_alloc(sizeof *record, "a record");
     record->parts = trm_alloc((size_t)ranks * sizeof *record->parts, "a record");
-    record->clocks = trm_alloc((size_t)ranks * sizeof *record->clocks, "a record");
+    record->arrivals = trm_alloc((size_t)ranks * sizeof *record->arrivals, "a record");
     record->quiesces = trm_alloc((size_t)ranks * sizeof *record->quiesces, "a record");
     for (int rank = 0; rank < ranks && status == TRM_OK; rank++)
       status = order_read_rank(record, plan, rank);
@@ -315,18 +315,13 @@ int64_t call_order_part(struct call_order *order, int64_t part)
   return part;
 }
 
-int64_t call_order_clock(struct call_order *order, int64_t clock, int64_t oldest, int64_t newest)
+bool call_order_arrived(struct call_order *order, bool arrived)
 {
-  if (call_order_is_followed(order)) {
-    clock = order_next(order, order->record->clocks, &order->clock, "clocks of weights");
-    if (clock < oldest || clock > newest)
-      trm_abort_on_error(trm_error(TRM_FAILED, "simulate.replay: the run has departed from %s: rank %d used weights of "
-                                   "clock %lld, and has requested those of %lld to %lld", order->plan.replay,
-                                   order->plan.comm->rank, (long long)clock, (long long)oldest, (long long)newest));
-  }
+  if (call_order_is_followed(order))
+    arrived = order_next(order, order->record->arrivals, &order->arrival, "arrivals") != 0;
   if (order)
-    ORDER_WRITE(order, "v %" PRId64 "\n", clock);
-  return clock;
+    ORDER_WRITE(order, "a %d\n", arrived);
+  return arrived;
 }
 
 void call_order_quiesce(struct call_order *order, int64_t calls)

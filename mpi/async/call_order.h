@@ -1,8 +1,8 @@
 /* The order of events of an asynchronous run: recorded (run.record), or followed (simulate.replay).
  *
  * What a run computes depends on its options, and on what differs from run to run: in which order the calls on each
- * chunk of the parameter server are answered, which parts of batches a worker is assigned dynamically, and (essp) how
- * new the weights are that have arrived when it begins a batch. A recorded run writes these; a run that follows the
+ * chunk of the parameter server are answered, which parts of batches a worker is assigned dynamically, and (essp)
+ * whether weights have arrived when it begins a batch. A recorded run writes these; a run that follows the
  * record answers a call only when its turn has come, and so ends with the same bits, on a network that behaves in
  * another way.
  *
@@ -10,7 +10,7 @@
  *
  *   c REPLICA CHUNK NUMBER CALLER KIND   this rank has run a call on the chunk, the chunk's NUMBER-th (from 0)
  *   p NUMBER   this rank has asked for a part of a batch, and was given this one
- *   v CLOCK    this rank has used the answer to its call for weights of this clock, on the chunk that is next
+ *   a 0 or 1   this rank has looked for the answer to a call: 1: it had arrived
  *   q CALLS    a quiesce point; CALLS: on all chunks that this rank owns, so far
  *   halt       the run is being stopped: it cannot be followed
  *
@@ -50,8 +50,8 @@ bool call_order_may_answer(const struct call_order *order, const struct call_ord
 void call_order_answered(struct call_order *order, const struct call_order_call *call);
 /* A part was assigned to this rank; returns the one that the record says, if one is followed. order: may be NULL. */
 int64_t call_order_part(struct call_order *order, int64_t part);
-/* The same for the clock of the weights that this rank uses, of those in [oldest, newest] that it has requested. */
-int64_t call_order_clock(struct call_order *order, int64_t clock, int64_t oldest, int64_t newest);
+/* The same for the answer to a call of this rank: whether it had arrived. If it is to have, the rank waits for it. */
+bool call_order_arrived(struct call_order *order, bool arrived);
 /* This rank is at a quiesce point, with so many calls answered on its chunks. */
 void call_order_quiesce(struct call_order *order, int64_t calls);
 /* The run is being stopped. order: may be NULL. */

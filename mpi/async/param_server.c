@@ -125,7 +125,8 @@ double param_server_held_s(const struct param_server *s)
 
 void param_server_begin(struct param_server *s, const struct server_request *request, size_t slot)
 {
-  for (size_t chunk = 0; s->calls && chunk < s->chunks; chunk++) {
+  const size_t last = request->last ? request->last : s->chunks;
+  for (size_t chunk = request->first; s->calls && chunk < last; chunk++) {
     const int owner = param_server_owner(s, request->replica, chunk);
     if (!param_server_is_direct(s, owner))
       server_call_begin(s, request, owner, chunk, &s->begun[slot * s->chunks + chunk]);

@@ -103,8 +103,8 @@ int64_t param_server_exchange(struct param_server *server, const struct server_r
 double param_server_held_s(const struct param_server *server);
 
 /* -- calls that go on while their caller does: at most `slots` on each chunk
- * begin: makes one call on each chunk of other nodes' ranks. request->out stays until they have ended, as must those
- * before in the slot. request->kind: another for each slot.
+ * begin: makes the calls on chunks of other nodes' ranks. request->in and out stay until they have ended, as must those
+ * before in the slot. Calls in progress together on a chunk must differ in kind, to be told apart in a record.
  * end: returns false if the slot's call on the chunk is in progress, unless it is to wait for it. *clock: of the chunk
  * when it was answered. Those of other chunks, and those never begun, have ended. */
 void param_server_begin(struct param_server *server, const struct server_request *request, size_t slot);

@@ -9,17 +9,19 @@
  * momentum and Adam work as usual, and the order of arrival changes no bit of any version of the weights.
  *
  *   ssp    reads weights when its copy has become too old; the server holds the reply back until they are new enough
- *   essp   servers send weights when a clock is complete: before batch c a worker makes a call for weights of clock
- *          c + 1 or later and does not wait; the server holds the reply back until then. Batch c begins with the newest
- *          weights that have arrived, and waits for those of clock c - s alone. Chunks in memory that the worker shares
- *          with their owner are read before every batch.
+ *   essp   servers send weights when a clock is complete: a worker has a call in progress for weights that are newer
+ *          than its own, which the server holds back until there are such; when they have arrived, the worker's next
+ *          batch begins with them, and it makes the next call. It waits only if its weights have become too old. So a
+ *          batch has no round trip of a read, and a server that is busy skips clocks. With s > 0 a worker does not wait
+ *          for the answers to its last s pushes either. Chunks in memory that it shares with their owner are read
+ *          before every batch.
  *
  * A worker also sees its own gradients: to weights of clock v it applies the optimizer's rule with those of clocks v,
  * v + 1, .. as if the other workers' gradients, which are not known yet, were 0. With a rule with states a reply has
  * these, of the same clock, after the weights. Staleness is the clock of a gradient less that of its weights.
  *
  * Memory: (s + 1) arrays of the model's size per worker on the server; at each worker s more, and one for each state of
- * the rule; for replies as many arrays as one has, with essp s + 1 times. */
+ * the rule; and those of a reply, if the rule has states or servers send weights. */
 #include <math.h>
 #include <string.h>
 
@@ -36,8 +38,8 @@ struct ssp {
   double *rate;    /* (slack) rate of each gradient */
   struct trm_optimizer own; /* for own steps: without average, and without statistics, which training does not read */
   float *state[TRM_MAX_STATES - 1]; /* device, (elements) each: the rule's, as of the weights */
-  float *reply;    /* device, (slots, chunks; reply arrays, n); NULL: replies go to the weights */
-  int64_t first;   /* essp: clock of the first weights requested since the last quiesce point */
+  float *reply;    /* device, (chunks; reply arrays, n); NULL: replies go to the weights */
+  bool *requested; /* (chunks) essp: weights are requested that have not been taken */
 };
 
 static size_t ssp_slack(const struct trm_strategy *s)
@@ -114,7 +116,7 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
 static bool ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind == SERVER_PUSH) {
+  if (call->kind != SERVER_PULL) {
     ssp_receive(s, chunk, call);
     return true;
   }
@@ -141,9 +143,8 @@ static int ssp_create_own(struct trm_strategy *s)
 {
   struct ssp *ssp = worker_of(s)->method;
   const size_t slack = ssp_slack(s), arrays = (size_t)ssp_reply_arrays(s);
-  const bool has_slots = ssp_is_eager(s) && ssp_has_remote_chunks(worker_of(s));
-  if (has_slots || arrays > 1)
-    TRM_CHECK(worker_array(s, (has_slots ? slack + 1 : 1) * arrays * s->elements, NULL, &ssp->reply));
+  if (arrays > 1 || (ssp_is_eager(s) && ssp_has_remote_chunks(worker_of(s))))
+    TRM_CHECK(worker_array(s, arrays * s->elements, NULL, &ssp->reply));
   if (slack == 0)
     return TRM_OK;
   ssp->own = *s->optimizer;
@@ -175,6 +176,7 @@ static int ssp_create(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
   ssp->rate = worker_alloc(s, slack * sizeof *ssp->rate);
+  ssp->requested = worker_alloc(s, param_server_chunks(w->server) * sizeof *ssp->requested);
   return trm_agree(s->comm, w->number >= 0 ? ssp_create_own(s) : TRM_OK);
 }
 
@@ -184,6 +186,12 @@ static int ssp_create(struct trm_strategy *s)
 static int64_t ssp_clock(const struct trm_strategy *s)
 {
   return worker_of(s)->assignment.next - 1;
+}
+
+/* Of `gradient`. */
+static size_t ssp_row(const struct trm_strategy *s, int64_t clock)
+{
+  return ssp_slack(s) > 0 ? (size_t)clock % ssp_slack(s) : 0;
 }
 
 /* The clock of the oldest chunk of this worker's weights. */
@@ -205,25 +213,19 @@ static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, in
     state[i] = ssp->state[i] + low;
   const struct trm_update_interval to = {low, server_chunk_size(s->elements, chunk), s->w + low, state};
   for (int64_t c = from; c < clock; c++) {
-    const size_t slot = (size_t)c % ssp_slack(s);
-    struct trm_update update = server_weights_rule(s, ssp->rate[slot], 1);
+    const size_t row = ssp_row(s, c);
+    struct trm_update update = server_weights_rule(s, ssp->rate[row], 1);
     update.step = (uint64_t)c + 1;
-    trm_optimizer_apply(&ssp->own, s->device, &update, NULL, &to, ssp->gradient + slot * s->elements + low);
+    trm_optimizer_apply(&ssp->own, s->device, &update, NULL, &to, ssp->gradient + row * s->elements + low);
   }
 }
 
-static float *ssp_reply(const struct trm_strategy *s, size_t slot)
-{
-  const struct ssp *ssp = worker_of(s)->method;
-  return ssp->reply ? ssp->reply + slot * (size_t)ssp_reply_arrays(s) * s->elements : NULL;
-}
-
-/* Copies a chunk of the replies of a slot to weights and states. */
-static void ssp_copy(struct trm_strategy *s, size_t slot, size_t chunk)
+/* Copies a chunk of the reply to weights and states. */
+static void ssp_copy(struct trm_strategy *s, size_t chunk)
 {
   const struct ssp *ssp = worker_of(s)->method;
   const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
-  const float *from = ssp_reply(s, slot) + low * (size_t)ssp_reply_arrays(s);
+  const float *from = ssp->reply + low * (size_t)ssp_reply_arrays(s);
   s->device->ops->copy(s->device, s->w + low, from, n * sizeof *from);
   for (int i = 0; i < ssp->own.states; i++)
     s->device->ops->copy(s->device, ssp->state[i] + low, from + (size_t)(1 + i) * n, n * sizeof *from);
@@ -241,12 +243,13 @@ static void ssp_count_time(struct trm_strategy *s, double before, double held_s)
 static void ssp_read(struct trm_strategy *s, int64_t needed)
 {
   struct worker *w = worker_of(s);
+  const struct ssp *ssp = w->method;
   const bool copies = ssp_reply_arrays(s) > 1;
   const struct server_request request = {
     .kind = SERVER_PULL,
     .direct = ssp_is_eager(s),
     .value = {[CLOCK] = (double)needed},
-    .out = copies ? ssp_reply(s, 0) : s->w,
+    .out = copies ? ssp->reply : s->w,
     .seen = w->seen,
   };
   const double before = s->comm->ops->clock(s->comm);
@@ -254,7 +257,7 @@ static void ssp_read(struct trm_strategy *s, int64_t needed)
   ssp_count_time(s, before, param_server_held_s(w->server));
   for (size_t i = 0; copies && i < param_server_chunks(w->server); i++)
     if (!request.direct || param_server_runs_calls(w->server, 0, i))
-      ssp_copy(s, 0, i);
+      ssp_copy(s, i);
 }
 
 static int ssp_before_forward(struct trm_strategy *s)
@@ -270,82 +273,119 @@ static int ssp_before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
-/* -- essp: the weights of clock v come to slot v % (slack + 1) */
+/* -- essp. Calls in progress: a push for each row of `gradient`, in the slot of that number, and a request. */
 
-static size_t ssp_slot(const struct trm_strategy *s, int64_t clock)
+/* Pushes go on while the worker does. */
+static bool ssp_begins_pushes(const struct trm_strategy *s)
 {
-  return (size_t)clock % (ssp_slack(s) + 1);
+  return ssp_is_eager(s) && ssp_slack(s) > 0;
 }
 
-/* Requests weights of this clock or later, for the chunks of other nodes. */
-static void ssp_request(struct trm_strategy *s, int64_t clock)
+static size_t ssp_request_slot(const struct trm_strategy *s)
+{
+  return ssp_slack(s);
+}
+
+/* Requests weights of this clock or later for a chunk. */
+static void ssp_request(struct trm_strategy *s, size_t chunk, int64_t clock)
 {
   struct worker *w = worker_of(s);
-  const size_t slot = ssp_slot(s, clock);
+  struct ssp *ssp = w->method;
   const struct server_request request = {
-    .kind = SERVER_CALL_KINDS + (int)slot,
-    .value = {[CLOCK] = (double)clock},
-    .out = ssp_reply(s, slot),
-  };
-  param_server_begin(w->server, &request, slot);
+    .kind = SERVER_PULL, .first = chunk, .last = chunk + 1, .value = {[CLOCK] = (double)clock}, .out = ssp->reply};
+  param_server_begin(w->server, &request, ssp_request_slot(s));
+  ssp->requested[chunk] = true;
 }
 
-/* Waits for the weights of clocks [from, to). */
-static void ssp_wait(struct trm_strategy *s, int64_t from, int64_t to)
+/* Waits for the calls of slots [from, to). */
+static void ssp_wait(struct trm_strategy *s, size_t from, size_t to)
 {
   struct worker *w = worker_of(s);
   const double before = s->comm->ops->clock(s->comm);
   double held_s = 0;
-  for (int64_t clock = from; clock < to; clock++)
+  for (size_t slot = from; slot < to; slot++)
     for (size_t i = 0; i < param_server_chunks(w->server); i++) {
       int64_t answered;
-      param_server_end(w->server, ssp_slot(s, clock), i, true, &answered);
+      param_server_end(w->server, slot, i, true, &answered);
       held_s = fmax(held_s, param_server_held_s(w->server));
     }
   ssp_count_time(s, before, held_s);
 }
 
-/* Before a quiesce point: the weights of all clocks that were requested. */
+/* Before a quiesce point. */
 static void ssp_drain(struct trm_strategy *s)
 {
-  ssp_wait(s, 0, (int64_t)ssp_slack(s) + 1);
+  struct ssp *ssp = worker_of(s)->method;
+  ssp_wait(s, 0, ssp_slack(s) + 1);
+  memset(ssp->requested, 0, param_server_chunks(worker_of(s)->server) * sizeof *ssp->requested);
 }
 
-/* Copies the newest weights of a chunk that have arrived, of the clocks [oldest, clock] that were requested; those of
- * clock `oldest` have. Returns the clock from which on own gradients are to be applied. */
-static int64_t ssp_take(struct trm_strategy *s, size_t chunk, int64_t oldest, int64_t clock)
+static bool ssp_has_arrived(struct trm_strategy *s, size_t chunk)
 {
   struct worker *w = worker_of(s);
-  int64_t newest = oldest, answered = 0;
-  for (int64_t c = oldest + 1; c <= clock && !call_order_is_followed(w->order); c++)
-    if (param_server_end(w->server, ssp_slot(s, c), chunk, false, &answered))
-      newest = c;
-  newest = call_order_clock(w->order, newest, oldest, clock);
-  param_server_end(w->server, ssp_slot(s, newest), chunk, true, &answered);
-  if (w->fresh && answered == w->seen[chunk])
-    return clock - 1;
-  ssp_copy(s, ssp_slot(s, newest), chunk);
-  return w->seen[chunk] = answered;
+  int64_t answered;
+  return call_order_arrived(w->order, !call_order_is_followed(w->order) &&
+                                        param_server_end(w->server, ssp_request_slot(s), chunk, false, &answered));
+}
+
+/* Takes the weights of a chunk that were requested; *clock: theirs. */
+static void ssp_take(struct trm_strategy *s, size_t chunk, int64_t *clock)
+{
+  struct worker *w = worker_of(s);
+  struct ssp *ssp = w->method;
+  const double before = s->comm->ops->clock(s->comm);
+  param_server_end(w->server, ssp_request_slot(s), chunk, true, clock);
+  ssp_count_time(s, before, param_server_held_s(w->server));
+  ssp_copy(s, chunk);
+  ssp->requested[chunk] = false;
+}
+
+/* A chunk of another node. A worker requests what is newer than it has seen: if it must wait, this is new enough. */
+static void ssp_renew(struct trm_strategy *s, size_t chunk, int64_t clock)
+{
+  struct worker *w = worker_of(s);
+  struct ssp *ssp = w->method;
+  const bool must = !w->fresh || w->seen[chunk] < clock - (int64_t)ssp_slack(s);
+  const bool takes = must || (ssp->requested[chunk] && ssp_has_arrived(s, chunk));
+  if (takes)
+    ssp_take(s, chunk, &w->seen[chunk]);
+  ssp_apply_own(s, chunk, takes ? w->seen[chunk] : clock - 1, clock);
+  if (!ssp->requested[chunk] && (uint64_t)clock + 1 < w->assignment.end)
+    ssp_request(s, chunk, w->seen[chunk] + 1);
 }
 
 static int ssp_eager_before_forward(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  struct ssp *ssp = w->method;
-  const int64_t clock = ssp_clock(s), needed = clock - (int64_t)ssp_slack(s);
-  if (!w->fresh)
-    ssp_request(s, ssp->first = clock);
-  const int64_t oldest = needed > ssp->first ? needed : ssp->first;
-  ssp_wait(s, oldest, oldest + 1);
-  ssp_read(s, needed);
-  for (size_t i = 0; i < param_server_chunks(w->server); i++) {
-    const bool direct = param_server_runs_calls(w->server, 0, i);
-    ssp_apply_own(s, i, direct ? w->seen[i] : ssp_take(s, i, oldest, clock), clock);
-  }
-  if ((uint64_t)clock + 1 < w->assignment.end)
-    ssp_request(s, clock + 1);
+  const int64_t clock = ssp_clock(s);
+  const size_t chunks = param_server_chunks(w->server);
+  for (size_t i = 0; i < chunks && !w->fresh; i++)
+    if (!param_server_runs_calls(w->server, 0, i))
+      ssp_request(s, i, clock);
+  ssp_read(s, clock - (int64_t)ssp_slack(s));
+  for (size_t i = 0; i < chunks; i++)
+    if (param_server_runs_calls(w->server, 0, i))
+      ssp_apply_own(s, i, w->seen[i], clock);
+    else
+      ssp_renew(s, i, clock);
   w->fresh = true;
   return TRM_OK;
+}
+
+/* Sends this worker's gradient g (elements) of a clock; NULL: there is none, since its loss was not finite. */
+static void ssp_push(struct trm_strategy *s, int64_t clock, double rate, const float *g)
+{
+  struct worker *w = worker_of(s);
+  const size_t row = ssp_row(s, clock);
+  struct server_request request = {
+    .kind = SERVER_PUSH + (int)row, .value = {[SERVER_RATE] = rate, [CLOCK] = (double)clock}, .in = g};
+  const double before = s->comm->ops->clock(s->comm);
+  if (ssp_begins_pushes(s)) {
+    param_server_begin(w->server, &request, row);
+    request.direct = true;
+  }
+  param_server_exchange(w->server, &request);
+  ssp_count_time(s, before, param_server_held_s(w->server));
 }
 
 static int ssp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
@@ -353,16 +393,19 @@ static int ssp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *s
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
   const int64_t clock = ssp_clock(s);
-  const double value[SERVER_VALUES] = {[SERVER_RATE] = rate, [CLOCK] = (double)clock};
+  const size_t row = ssp_row(s, clock);
   const int status = worker_check(s, sums);
-  worker_exchange(s, SERVER_PUSH, value, status == TRM_OK ? s->g : NULL, NULL, false);
+  float *g = s->g;
+  if (ssp_begins_pushes(s))
+    ssp_wait(s, row, row + 1);
+  if (ssp->gradient && status == TRM_OK) {
+    g = ssp->gradient + row * s->elements;
+    s->device->ops->copy(s->device, g, s->g, s->elements * sizeof *g);
+    ssp->rate[row] = rate;
+  }
+  ssp_push(s, clock, rate, status == TRM_OK ? g : NULL);
   TRM_CHECK(status);
   trm_staleness_add(&w->staleness, (uint64_t)(clock - ssp_oldest_clock(w)));
-  if (ssp->gradient) {
-    const size_t slot = (size_t)clock % ssp_slack(s);
-    s->device->ops->copy(s->device, ssp->gradient + slot * s->elements, s->g, s->elements * sizeof(float));
-    ssp->rate[slot] = rate;
-  }
   return TRM_OK;
 }
 
