@@ -256,22 +256,28 @@ void virtual_collective_begin(struct trm_comm *comm, const struct virtual_shape 
   collective_remove(collective);
 }
 
-void virtual_collective_run(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part)
+/* Ranks go on in their order, whichever came last: what comes next does not depend on what was before. result: where
+ * the operation puts it if not in place. */
+static void collective_run(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part,
+                           void *result)
 {
   const struct virtual_group *group = virtual_of(comm)->group;
-  struct trm_request request = {.placed = true};
+  struct trm_request request = {.placed = true, .data = result};
   if (group->size == 1 && (shape->kind == VIRTUAL_BARRIER || shape->kind == VIRTUAL_BROADCAST))
     return;
-  if (!group->process || group->size == 1) {
+  if (group->size == 1) {
     virtual_collective_begin(comm, shape, part, &request);
     virtual_request_wait(&request);
     return;
   }
-  /* No time passes: ranks go on in their order, and not the last one to come first, so that the number of these
-   * collectives does not change the order of what comes next. */
   request.waiter = group->net->current;
   virtual_collective_begin(comm, shape, part, &request);
   virtual_park(group->net, collective_describe, &request);
+}
+
+void virtual_collective_run(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part)
+{
+  collective_run(comm, shape, part, NULL);
 }
 
 /* -- the slots */
@@ -305,9 +311,9 @@ void virtual_allreduce_begin(struct trm_comm *comm, void *data, size_t count, en
 
 void virtual_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op)
 {
-  struct trm_request *request;
-  virtual_allreduce_begin(comm, data, count, type, op, &request);
-  virtual_wait(&request);
+  const struct virtual_shape shape = {.kind = VIRTUAL_ALLREDUCE, .count = count, .type = type, .op = op};
+  if (comm->size > 1)
+    collective_run(comm, &shape, (struct virtual_part){.data = data}, NULL);
 }
 
 void virtual_allgather_begin(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
@@ -319,9 +325,8 @@ void virtual_allgather_begin(struct trm_comm *comm, const void *mine, void *all,
 
 void virtual_allgather(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type)
 {
-  struct trm_request *request;
-  virtual_allgather_begin(comm, mine, all, count, type, &request);
-  virtual_wait(&request);
+  const struct virtual_shape shape = {.kind = VIRTUAL_ALLGATHER, .count = count, .type = type};
+  collective_run(comm, &shape, (struct virtual_part){.data = all, .mine = mine}, NULL);
 }
 
 void virtual_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
@@ -334,7 +339,6 @@ void virtual_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mine, 
 void virtual_reduce_scatter(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
                             enum trm_op op)
 {
-  struct trm_request *request;
-  virtual_reduce_scatter_begin(comm, all, mine, count, type, op, &request);
-  virtual_wait(&request);
+  const struct virtual_shape shape = {.kind = VIRTUAL_REDUCE_SCATTER, .count = count, .type = type, .op = op};
+  collective_run(comm, &shape, (struct virtual_part){.data = all}, mine);
 }

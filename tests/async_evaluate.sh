@@ -132,8 +132,10 @@ rates asgd-nodes | awk 'FILENAME == "serial.rates" { rate[$1] = $2; next }
 [ "$(cut -d ' ' -f 2 serial.rates | sort -u | wc -l)" -ge 60 ] || fail "the rate does not change in every batch"
 pass "the rate is that of each batch"
 
-# -- evaluations change neither the time of training nor the staleness; virtual, so that the figures are equal each time
+# -- evaluations change neither the time of training nor the staleness; virtual, so that the figures are equal each
+# time. hogwild: copies of the weights travel between nodes, and the order of what follows is another.
 for method in $methods; do
+  tolerance=$([ "$method" = hogwild ] && echo 0.05 || echo 0.02)
   for every in 0 8; do
     simulate 8 "$method-$every" --simulate.nodes=2 --run.checkpoint_every=-1 --strategy.name="$method" \
       --optim.lr=0.005 --train.evaluate_every=$every
@@ -141,7 +143,8 @@ for method in $methods; do
   figures="$(of "$method-8" train_s) $(of "$method-0" train_s) $(of "$method-8" staleness_mean)"
   figures="$figures $(of "$method-0" staleness_mean)"
   echo "$figures" |
-    awk '{ time = $1 / $2; more = $3 - $4; exit !(time > 0.98 && time < 1.02 && more * more < 0.01) }' ||
+    awk -v most=$tolerance '{ time = $1 / $2 - 1; more = ($3 - $4) / 5
+                              exit !(time * time < most * most && more * more < most * most) }' ||
     fail "$method: seconds with and without evaluations, staleness with and without: $figures"
   echo "$method: seconds with and without evaluations, staleness with and without: $figures"
 done

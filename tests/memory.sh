@@ -28,6 +28,12 @@ for ranks in 1 2; do
   planned $ranks --data.file=text.h5 "$gpt" --optim.name=adamw --optim.lr=1e-3 --train.batch=24 --parallel.threads=1
   planned $ranks --data.file=digits.h5 "--model=mlp 784-2048-1024-10 relu" --optim.momentum=0.9 --parallel.threads=1
 done
+# A checkpoint gathers the largest tensor from its parameter servers, here nearly all weights, or a peer's local states.
+for method in asgd adpsgd; do
+  planned 2 --data.file=digits.h5 "--model=mlp 784-4096-10 relu" --optim.momentum=0.9 --parallel.threads=1 \
+    --strategy.name=$method
+done
+planned 2 --data.file=digits.h5 "--model=mlp 784-4096-10 relu" --parallel.threads=1 --parallel.tensor=2
 planned 1 --data.file=digits.h5 --train.batch=128 --parallel.threads=2 \
   "--model=conv2d 16 3 pad=1 | batch_norm | relu | conv2d 32 3 pad=1 | batch_norm | relu | avg_pool 7 | linear 10"
 finish

@@ -61,6 +61,10 @@ mutation 'peers: one draw for all ranks' mpi/async/peers.c 's/\(uint32_t\)s->com
 mutation 'sgp: always to the next rank' mpi/async/sgp.c 's/= \(int\)\(sgp->iteration % sgp->distances\)/= 0/' \
   test_async_turns 4
 mutation 'sgp: steps not divided by y' mpi/async/sgp.c 's, / sgp->peers.weight\[chunk\],,' test_async_turns 4
+mutation 'sgp: halves for a worker that has failed' mpi/async/sgp.c 's/state\[BEGUN\] == -INFINITY/false/' \
+  test_schedules 1
+mutation 'the batch of a failed worker is dropped' mpi/async/batch_assignment.c \
+  's/assignment_add_undone\(a, a->assigned\)/(void)a/' test_schedules 1
 mutation 'hogwild: staleness 0' mpi/async/hogwild.c 's/staleness = begun - h->seen/staleness = 0/' test_hogwild 2
 mutation 'hogwild: clock not read with the weights' mpi/async/hogwild.c 's/h->seen = shared_counters_read.*/;/' \
   test_hogwild 2

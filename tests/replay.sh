@@ -43,6 +43,8 @@ done
 for method in asgd ssp easgd adpsgd; do
   repeats $method-node --strategy.name=$method --parallel.share=node
 done
+repeats essp-chunks --strategy.name=essp --strategy.slack=2 --optim.name=adam --optim.lr=0.002 --run.slow=1:3 \
+  --model="mlp 784-256-10 relu"
 repeats servers --strategy.name=asgd --strategy.servers=1
 repeats static --strategy.name=asgd --strategy.data=static --strategy.tau=2 --optim.name=adam
 repeats chunks --strategy.name=asgd --model="mlp 784-512-10 relu" --train.steps=16
@@ -76,8 +78,8 @@ perturbed swapped
 awk '$1 == "c" && $3 == 0 && $4 > 8 && !done { if (last != "" && last != $5) { print $4, last, $5; done = 1 } last = $5 }' \
   swapped/rank-*.txt > pair
 read -r number first second < pair
-sed -i -e "s/^c 0 0 $((number - 1)) $first\$/c 0 0 $((number - 1)) $second/;t" \
-  -e "s/^c 0 0 $number $second\$/c 0 0 $number $first/" swapped/rank-*.txt
+sed -i -e "s/^c 0 0 $((number - 1)) $first /c 0 0 $((number - 1)) $second /;t" \
+  -e "s/^c 0 0 $number $second /c 0 0 $number $first /" swapped/rank-*.txt
 cmp -s swapped/rank-3.txt order-random-1/rank-3.txt && fail "nothing was swapped"
 if try_replay swapped swapped-run --strategy.name=asgd; then
   [ "$(sha swapped-run)" != "$(sha random-1)" ] || fail "two calls in the other order: the same bits"
@@ -87,11 +89,24 @@ fi
 pass "two calls in the other order are noticed"
 
 perturbed caller # calls that never come
-sed -i 's/^\(c 0 0 [0-9][0-9]\) .*/\1 3/' caller/rank-*.txt
+sed -i 's/^\(c 0 0 [0-9][0-9]\) .*/\1 3 1/' caller/rank-*.txt
 refused caller 'deadlock\|departed'
 perturbed missing-call
 sed -i '/^c 0 0 7 /d' missing-call/rank-*.txt
 refused missing-call 'call 7 on chunk 0'
+# Of essp also: what had arrived; and the nodes, since calls on chunks of the own node are others.
+timeout 60 "$TRIREME" train config.yaml --run.dir=late --simulate.workers=4 --device.gflops=0.1 --strategy.name=essp \
+  --run.jitter="lognormal 0.5" --run.record=arrivals > late.log 2>&1 || { cat late.log; fail "essp, recorded"; }
+grep -q '^a 0' arrivals/rank-1.txt && grep -q '^a 1' arrivals/rank-1.txt || fail "essp: no record of arrivals"
+replay arrivals late-again --strategy.name=essp
+equal late late-again
+sed -i 's/^a 0/a 1/' arrivals/rank-1.txt
+! try_replay arrivals run-arrivals --strategy.name=essp && grep -q 'error: .*\(deadlock\|departed\)' run-arrivals.log ||
+  { cat run-arrivals.log; fail "essp: other arrivals"; }
+pass "essp: other arrivals are noticed"
+! try_replay order-essp run-one-node --strategy.name=essp --parallel.share=node --simulate.nodes=1 &&
+  grep -q 'error: .*record of another run' run-one-node.log || { cat run-one-node.log; fail "essp on other nodes"; }
+pass "essp: other nodes are refused"
 perturbed garbage
 sed -i '5s/.*/c 0 0 x/' garbage/rank-3.txt
 refused garbage 'line 5 is damaged'

@@ -54,11 +54,14 @@ for layout in "zero=1" "zero=3" "tensor=2" "pipeline=2" "pipeline=2 --train.accu
 done
 
 # Checkpoints are consistent cuts: a resumed run ends with the bits of the whole one.
-for method in sync asgd groups softsync dcasgd ssp essp easgd eamsgd adpsgd sgp keuper; do
-  simulate 4 whole --run.overwrite=yes --strategy.name=$method --run.checkpoint_every=24
-  simulate 4 half --run.overwrite=yes --strategy.name=$method --run.checkpoint_every=24 --train.steps=24
-  simulate 4 half --strategy.name=$method --run.checkpoint_every=24 --run.resume=auto
-  equal whole half "$method resumed"
+for method in $methods; do
+  for nodes in 1 2 4; do
+    options="--strategy.name=$method --simulate.nodes=$nodes --run.checkpoint_every=24"
+    simulate 4 whole --run.overwrite=yes $options
+    simulate 4 half --run.overwrite=yes --train.steps=24 $options
+    simulate 4 half --run.resume=auto $options
+    equal whole half "$method resumed on $nodes nodes"
+  done
 done
 
 # A slower network takes longer and changes no bit of a synchronous run; a straggler holds a synchronous method.
@@ -69,6 +72,21 @@ simulate 4 slow-rank --run.slow=1:50
 at_least "$(of slow-rank virtual_s)" "$(awk -v t="$(of nodes virtual_s)" 'BEGIN { print 2 * t }')" ||
   fail "a slow rank: $(of slow-rank virtual_s) s, without $(of nodes virtual_s) s"
 pass "modeled times"
+
+# essp: servers send weights when a clock is complete. A batch takes 24 ms and a round trip 20 ms. Each batch contains
+# that of the stop request, and none of a read or a push: 44 ms. Its weights are fresher than those of ssp.
+late() { # late METHOD STEPS
+  simulate 4 "late-$1-$2" --strategy.name="$1" --strategy.slack=3 --simulate.latency=0.01 --device.gflops=0.02 \
+    --run.jitter= --train.evaluate_every=0 --train.steps="$2"
+}
+for method in ssp essp; do late $method 20; late $method 40; done
+seconds() { awk -v a="$(of "late-$1-20" train_s)" -v b="$(of "late-$1-40" train_s)" 'BEGIN { print (b - a) / 20 }'; }
+at_least 0.046 "$(seconds essp)" || fail "essp, latency of 10 ms: $(seconds essp) s a batch"
+at_least "$(seconds ssp)" "$(seconds essp)" || fail "ssp: $(seconds ssp) s a batch, essp: $(seconds essp) s"
+at_least 1.6 "$(of late-essp-40 staleness_mean)" && at_least "$(of late-ssp-40 staleness_mean)" 1.9 ||
+  fail "staleness of essp: $(of late-essp-40 staleness_mean), of ssp: $(of late-ssp-40 staleness_mean)"
+pass "essp: $(seconds essp) s a batch, staleness $(of late-essp-40 staleness_mean);" \
+  "ssp: $(seconds ssp) s, $(of late-ssp-40 staleness_mean)"
 
 # Times alone: those of the run with gradients, and no scores, weights or checkpoints that look like results.
 # staleness RUN: every figure of staleness in it

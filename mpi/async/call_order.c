@@ -18,18 +18,23 @@ struct order_list {
   size_t count, capacity;
 };
 
+/* Who makes a call, and which. */
+struct order_turn {
+  int32_t caller, kind;
+};
+
 struct order_event {
   size_t chunk; /* replica * chunks + chunk */
   int64_t number;
-  int32_t caller;
+  struct order_turn turn;
 };
 
 /* A record that has been read; the ranks of a process share it. */
 struct order_record {
-  size_t *first;    /* (replicas * chunks + 1) of the calls on each chunk */
-  int32_t *caller;  /* of all calls, by chunk and number */
-  struct order_list *parts, *quiesces; /* (ranks) */
-  struct order_event *event;           /* (events) while it is being read */
+  size_t *first;           /* (replicas * chunks + 1) of the calls on each chunk */
+  struct order_turn *turn; /* of all calls, by chunk and number */
+  struct order_list *parts, *arrivals, *quiesces; /* (ranks) */
+  struct order_event *event;                      /* (events) while it is being read */
   size_t events, capacity;
 };
 
@@ -39,7 +44,7 @@ struct call_order {
   char *path;
   FILE *out;                   /* NULL: not recorded */
   struct order_record *record; /* NULL: none is followed */
-  size_t part, quiesce;        /* of this rank: that come next */
+  size_t part, arrival, quiesce; /* of this rank: that come next */
 };
 
 static char *order_path(const char *folder, int rank)
@@ -87,13 +92,15 @@ static void order_free_record(struct order_record *record, int ranks)
 {
   for (int i = 0; i < ranks; i++) {
     trm_free(record->parts[i].value);
+    trm_free(record->arrivals[i].value);
     trm_free(record->quiesces[i].value);
   }
   trm_free(record->parts);
+  trm_free(record->arrivals);
   trm_free(record->quiesces);
   trm_free(record->event);
   trm_free(record->first);
-  trm_free(record->caller);
+  trm_free(record->turn);
   trm_free(record);
 }
 
@@ -103,16 +110,19 @@ static bool order_read_event(struct order_record *record, const struct call_orde
 {
   int64_t value, number;
   size_t chunk;
-  int replica, caller, length = -1;
-  if (sscanf(line, "c %d %zu %" SCNd64 " %d\n%n", &replica, &chunk, &number, &caller, &length) == 4) {
+  int replica, caller, kind, length = -1;
+  if (sscanf(line, "c %d %zu %" SCNd64 " %d %d\n%n", &replica, &chunk, &number, &caller, &kind, &length) == 5) {
     if (replica < 0 || replica >= plan->replicas || chunk >= plan->chunks || number < 0 || caller < 0 ||
         caller >= plan->comm->size)
       return false;
     record->event = trm_grow(record->event, &record->capacity, record->events, record->events + 1,
                              sizeof *record->event, "a record");
-    record->event[record->events++] = (struct order_event){(size_t)replica * plan->chunks + chunk, number, caller};
+    record->event[record->events++] =
+      (struct order_event){(size_t)replica * plan->chunks + chunk, number, {caller, kind}};
   } else if (sscanf(line, "p %" SCNd64 "\n%n", &value, &length) == 1) {
     order_append(&record->parts[rank], value);
+  } else if (sscanf(line, "a %" SCNd64 "\n%n", &value, &length) == 1) {
+    order_append(&record->arrivals[rank], value);
   } else if (sscanf(line, "q %" SCNd64 "\n%n", &value, &length) == 1) {
     order_append(&record->quiesces[rank], value);
   }
@@ -176,12 +186,12 @@ static int order_sort(struct order_record *record, const struct call_order_plan 
   if (record->events > 0)
     qsort(record->event, record->events, sizeof *record->event, order_compare);
   record->first = trm_alloc((chunks + 1) * sizeof *record->first, "a record");
-  record->caller = trm_alloc(record->events * sizeof *record->caller, "a record");
+  record->turn = trm_alloc(record->events * sizeof *record->turn, "a record");
   size_t i = 0;
   for (size_t chunk = 0; chunk < chunks; chunk++) {
     record->first[chunk] = i;
     for (; i < record->events && record->event[i].chunk == chunk; i++) {
-      record->caller[i] = record->event[i].caller;
+      record->turn[i] = record->event[i].turn;
       if (record->event[i].number != (int64_t)(i - record->first[chunk]))
         return trm_error(TRM_FAILED, "simulate.replay: %s: damaged: call %zu on chunk %zu of replica %zu is missing, "
                          "or twice there", plan->replay, i - record->first[chunk], chunk % plan->chunks,
@@ -204,6 +214,7 @@ static int order_read(struct call_order *order)
   if (order->process->rank == 0) {
     record = trm_alloc(sizeof *record, "a record");
     record->parts = trm_alloc((size_t)ranks * sizeof *record->parts, "a record");
+    record->arrivals = trm_alloc((size_t)ranks * sizeof *record->arrivals, "a record");
     record->quiesces = trm_alloc((size_t)ranks * sizeof *record->quiesces, "a record");
     for (int rank = 0; rank < ranks && status == TRM_OK; rank++)
       status = order_read_rank(record, plan, rank);
@@ -261,39 +272,56 @@ bool call_order_is_followed(const struct call_order *order)
   return order && order->record;
 }
 
-bool call_order_may_answer(const struct call_order *order, int replica, size_t chunk, int64_t number, int caller)
+bool call_order_may_answer(const struct call_order *order, const struct call_order_call *call)
 {
   const struct order_record *record = order->record;
   if (!record)
     return true;
-  const size_t at = (size_t)replica * order->plan.chunks + chunk, first = record->first[at];
-  if ((size_t)number < record->first[at + 1] - first)
-    return record->caller[first + (size_t)number] == caller;
+  const size_t at = (size_t)call->replica * order->plan.chunks + call->chunk, first = record->first[at];
+  if ((size_t)call->number < record->first[at + 1] - first) {
+    const struct order_turn *turn = &record->turn[first + (size_t)call->number];
+    return turn->caller == call->caller && turn->kind == call->kind;
+  }
   trm_abort_on_error(trm_error(TRM_FAILED, "simulate.replay: the run has departed from %s: rank %d makes call %lld on "
-                               "chunk %zu of replica %d, one more than were recorded", order->plan.replay, caller,
-                               (long long)number, chunk, replica));
+                               "chunk %zu of replica %d, one more than were recorded", order->plan.replay,
+                               call->caller, (long long)call->number, call->chunk, call->replica));
   return false;
 }
 
-void call_order_answered(struct call_order *order, int replica, size_t chunk, int64_t number, int caller)
+void call_order_answered(struct call_order *order, const struct call_order_call *call)
 {
-  ORDER_WRITE(order, "c %d %zu %" PRId64 " %d\n", replica, chunk, number, caller);
+  ORDER_WRITE(order, "c %d %zu %" PRId64 " %d %d\n", call->replica, call->chunk, call->number, call->caller,
+              call->kind);
+}
+
+/* The next of this rank's values in the record that is followed. */
+static int64_t order_next(const struct call_order *order, const struct order_list *lists, size_t *next,
+                          const char *what)
+{
+  const struct call_order_plan *plan = &order->plan;
+  const struct order_list *list = &lists[plan->comm->rank];
+  if (*next == list->count)
+    trm_abort_on_error(trm_error(TRM_FAILED, "simulate.replay: the run has departed from %s: rank %d asks for more "
+                                 "than the %zu recorded %s", plan->replay, plan->comm->rank, list->count, what));
+  return list->value[(*next)++];
 }
 
 int64_t call_order_part(struct call_order *order, int64_t part)
 {
-  if (call_order_is_followed(order)) {
-    const struct call_order_plan *plan = &order->plan;
-    const struct order_list *parts = &order->record->parts[plan->comm->rank];
-    if (order->part == parts->count)
-      trm_abort_on_error(trm_error(TRM_FAILED, "simulate.replay: the run has departed from %s: rank %d asks for more "
-                                   "than the %zu recorded parts of batches", plan->replay, plan->comm->rank,
-                                   parts->count));
-    part = parts->value[order->part++];
-  }
+  if (call_order_is_followed(order))
+    part = order_next(order, order->record->parts, &order->part, "parts of batches");
   if (order)
     ORDER_WRITE(order, "p %" PRId64 "\n", part);
   return part;
+}
+
+bool call_order_arrived(struct call_order *order, bool arrived)
+{
+  if (call_order_is_followed(order))
+    arrived = order_next(order, order->record->arrivals, &order->arrival, "arrivals") != 0;
+  if (order)
+    ORDER_WRITE(order, "a %d\n", arrived);
+  return arrived;
 }
 
 void call_order_quiesce(struct call_order *order, int64_t calls)

@@ -58,14 +58,14 @@ static bool server_next_direct(struct exchange *x, size_t *chunk)
   return false;
 }
 
-static void server_begin_remote(struct exchange *x, int owner, size_t chunk)
+static void server_call_begin(struct param_server *s, const struct server_request *request, int owner, size_t chunk,
+                              struct remote_call *remote)
 {
-  struct param_server *s = x->server;
-  struct remote_call *remote = &s->remote[x->begun++ % s->remotes];
-  remote->head = server_head_of(s, x->request, chunk);
+  remote->head = server_head_of(s, request, chunk);
   const size_t bytes = server_chunk_size(s->plan.elements, chunk) * sizeof(float);
   const struct server_call *call = &remote->head.call;
-  s->plan.comm->ops->call_begin(s->calls, owner, &remote->head, call->in, bytes, call->out, bytes, &remote->request);
+  s->plan.comm->ops->call_begin(s->calls, owner, &remote->head, call->in, bytes, call->out,
+                                bytes * (size_t)server_reply_arrays(s), &remote->request);
 }
 
 /* Ends the oldest remote call; false: it is still in progress, and not waited for. */
@@ -102,11 +102,11 @@ int64_t param_server_exchange(struct param_server *s, const struct server_reques
   };
   int owner;
   size_t chunk;
-  bool remote_left = s->calls != NULL, direct_left = true;
+  bool remote_left = s->calls && !request->direct, direct_left = true;
   while (remote_left || direct_left || x.ended < x.begun) {
     while (remote_left && x.begun - x.ended < s->remotes)
       if ((remote_left = server_next_remote(&x, &owner, &chunk)))
-        server_begin_remote(&x, owner, chunk);
+        server_call_begin(s, request, owner, chunk, &s->remote[x.begun++ % s->remotes]);
     if (direct_left && (direct_left = server_next_direct(&x, &chunk)))
       server_run_direct(&x, chunk);
     if (x.ended < x.begun)
@@ -119,6 +119,32 @@ int64_t param_server_exchange(struct param_server *s, const struct server_reques
 double param_server_held_s(const struct param_server *s)
 {
   return s->held_s;
+}
+
+/* -- calls that go on while their caller does */
+
+void param_server_begin(struct param_server *s, const struct server_request *request, size_t slot)
+{
+  const size_t last = request->last ? request->last : s->chunks;
+  for (size_t chunk = request->first; s->calls && chunk < last; chunk++) {
+    const int owner = param_server_owner(s, request->replica, chunk);
+    if (!param_server_is_direct(s, owner))
+      server_call_begin(s, request, owner, chunk, &s->begun[slot * s->chunks + chunk]);
+  }
+}
+
+bool param_server_end(struct param_server *s, size_t slot, size_t chunk, bool waits, int64_t *clock)
+{
+  if (!s->calls)
+    return true;
+  struct remote_call *remote = &s->begun[slot * s->chunks + chunk];
+  if (waits)
+    s->plan.comm->ops->wait(&remote->request);
+  else if (!s->plan.comm->ops->test(&remote->request))
+    return false;
+  *clock = remote->head.clock;
+  s->held_s = remote->head.held_s;
+  return true;
 }
 
 /* -- at an owner */
@@ -198,7 +224,7 @@ static int server_calls_create(struct param_server *s)
     owner[all ? s->first_owner + i : server_active_owner(s, 0, i)] = true;
   const struct trm_call_plan plan = {
     .head_bytes = sizeof(struct server_head),
-    .max_bytes = server_chunk_size(s->plan.elements, 0) * sizeof(float),
+    .max_bytes = server_chunk_size(s->plan.elements, 0) * sizeof(float) * (size_t)server_reply_arrays(s),
     .owner = owner,
     .node = s->plan.node,
     .attended = s->plan.servers > 0,
@@ -208,6 +234,7 @@ static int server_calls_create(struct param_server *s)
   /* A call whose turn has not come must not keep later ones, which others may wait for, from beginning. */
   s->remotes = call_order_is_followed(s->plan.order) ? s->chunks : DEPTH * (size_t)server_active_owners(s);
   s->remote = trm_alloc(s->remotes * sizeof *s->remote, "the parameter server");
+  s->begun = trm_alloc((size_t)s->plan.slots * s->chunks * sizeof *s->begun, "the parameter server");
   const int status = comm->ops->calls_create(comm, &plan, &s->calls);
   trm_free(owner);
   return status;
@@ -243,6 +270,7 @@ void param_server_free(struct param_server *s)
   if (s->numbers.base)
     s->plan.node->ops->unshare(s->plan.node, &s->numbers);
   trm_free(s->remote);
+  trm_free(s->begun);
   trm_free(s->node_rank);
   trm_free(s);
 }

@@ -67,6 +67,8 @@ struct server_plan {
   size_t elements;              /* of each array */
   int replicas;                 /* 1, or the ranks of comm */
   int arrays;                   /* of a replica */
+  int reply_arrays;             /* that a call returns, one after the other; 0: 1 */
+  int slots;                    /* of param_server_begin */
   int servers;                  /* the last `servers` ranks are the owners, and only serve; 0: every rank is an owner */
   server_handler *handler;      /* may run in a thread of the server; one call at a time per chunk. NULL: no calls */
   void *context;
@@ -80,22 +82,33 @@ int param_server_create(struct param_server **server, const struct server_plan *
 void param_server_free(struct param_server *server); /* collective */
 
 size_t param_server_chunks(const struct param_server *server); /* of a replica */
+/* Returns true if this rank runs calls on the chunk itself, in shared memory. */
+bool param_server_runs_calls(const struct param_server *server, int replica, size_t chunk);
 
 /* One call on each of the chunks [first, last) of a replica. */
 struct server_request {
   int replica, kind;
   size_t first, last;          /* last 0: all chunks */
+  bool direct;                 /* of these, chunks on which this rank runs calls itself alone */
   double value[SERVER_VALUES];
   double *per_chunk;           /* (chunks), NULL: 0 */
   const float *in;             /* (elements) whole array, NULL: none */
-  float *out;                  /* (elements) whole array, NULL: none */
+  float *out;                  /* (elements) whole array, NULL: none; several reply_arrays: (chunks; reply_arrays, n) */
   int64_t *seen;               /* (chunks) clocks last seen, updated where out is given; NULL: 0 */
 };
 /* Makes the calls, in any order, and waits for all replies. Returns the maximum staleness of the chunks. */
 int64_t param_server_exchange(struct param_server *server, const struct server_request *request);
 
-/* Seconds that replies of the latest exchange were held back. */
+/* Seconds that replies of the latest exchange, or of the latest call ended by param_server_end, were held back. */
 double param_server_held_s(const struct param_server *server);
+
+/* -- calls that go on while their caller does: at most `slots` on each chunk
+ * begin: makes the calls on chunks of other nodes' ranks. request->in and out stay until they have ended, as must those
+ * before in the slot. Calls in progress together on a chunk must differ in kind, to be told apart in a record.
+ * end: returns false if the slot's call on the chunk is in progress, unless it is to wait for it. *clock: of the chunk
+ * when it was answered. Those of other chunks, and those never begun, have ended. */
+void param_server_begin(struct param_server *server, const struct server_request *request, size_t slot);
+bool param_server_end(struct param_server *server, size_t slot, size_t chunk, bool waits, int64_t *clock);
 
 /* On a dedicated server: answers calls until param_server_finish has been called `callers` times since the last time
  * that this was so, and returns true; or until interrupted(context) (NULL: never), and returns false. */

@@ -89,11 +89,21 @@ bool param_server_is_direct(const struct param_server *s, int owner)
   return s->plan.servers == 0 && server_node_rank(s, owner) >= 0;
 }
 
+bool param_server_runs_calls(const struct param_server *s, int replica, size_t chunk)
+{
+  return param_server_is_direct(s, param_server_owner(s, replica, chunk));
+}
+
+int server_reply_arrays(const struct param_server *s)
+{
+  return s->plan.reply_arrays > 0 ? s->plan.reply_arrays : 1;
+}
+
 /* -- calls */
 
 struct server_head server_head_of(const struct param_server *s, const struct server_request *request, size_t chunk)
 {
-  const size_t at = chunk * SERVER_CHUNK;
+  const size_t at = chunk * SERVER_CHUNK, arrays = (size_t)server_reply_arrays(s);
   struct server_head head = {
     .replica = request->replica,
     .chunk = (uint32_t)chunk,
@@ -103,7 +113,7 @@ struct server_head server_head_of(const struct param_server *s, const struct ser
              .caller = s->plan.comm->rank,
              .per_chunk = request->per_chunk ? request->per_chunk[chunk] : 0,
              .in = request->in ? request->in + at : NULL,
-             .out = request->out ? request->out + at : NULL},
+             .out = request->out ? request->out + at * arrays : NULL},
   };
   memcpy(head.call.value, request->value, sizeof head.call.value);
   return head;
@@ -160,14 +170,17 @@ bool param_server_try(struct param_server *s, struct server_head *head)
   struct chunk_state *state = server_state_of(s, head);
   const struct server_chunk view = server_view_of(s, &shard, head->replica, head->chunk);
   int64_t *number = shard.number ? shard.number + (head->chunk - shard.first) : NULL;
-  const int caller = head->call.caller;
   trm_lock_acquire(node, &state->lock);
+  const struct call_order_call call = {
+    head->replica, head->chunk, number ? *number : 0, head->call.caller, head->call.kind};
   head->call.staleness = state->clock - head->clock;
-  const bool may = !number || call_order_may_answer(s->plan.order, head->replica, head->chunk, *number, caller);
+  const bool may = !number || call_order_may_answer(s->plan.order, &call);
   const bool answered = may && s->plan.handler(s->plan.context, &view, &head->call);
   if (answered) {
-    if (number)
-      call_order_answered(s->plan.order, head->replica, head->chunk, (*number)++, caller);
+    if (number) {
+      call_order_answered(s->plan.order, &call);
+      ++*number;
+    }
     head->clock = state->clock;
     trm_counter_set(node, &state->changes, trm_counter_get(&state->changes) + 1);
   }

@@ -50,10 +50,11 @@ struct param_server {
   int *node_rank;             /* (ranks of the node) their ranks of plan.comm, ascending */
   struct trm_shared shared;   /* the shards of this node's owners */
   struct trm_shared numbers;  /* (chunks) int64_t, of each owner: calls answered; base NULL: no plan.order */
-  double held_s;              /* of the latest exchange */
+  double held_s;              /* of the latest exchange, or call that has ended */
   struct trm_calls *calls;    /* NULL: all calls are direct */
   struct remote_call *remote; /* (remotes) those of an exchange */
   size_t remotes;
+  struct remote_call *begun;  /* (slots, chunks) those of param_server_begin */
   int finished; /* at a dedicated server: callers that have finished */
 };
 
@@ -70,6 +71,7 @@ struct server_shard server_shard_of(const struct param_server *server, int owner
 bool param_server_is_direct(const struct param_server *server, int owner);
 /* Divides the replicas, and takes the memory of this node's shards. Collective over plan.comm. */
 int server_shards_create(struct param_server *server);
+int server_reply_arrays(const struct param_server *server);
 /* The call that a request makes on one chunk. */
 struct server_head server_head_of(const struct param_server *server, const struct server_request *request,
                                   size_t chunk);

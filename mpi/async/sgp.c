@@ -31,10 +31,12 @@
 
 /* By a sender at distance 2^d: PUSH, a half, per_chunk its y, of which a failed owner returns all; FINISH, no more
  * before the next quiesce point. By the owner alone, and run in it: RECEIVE, at the beginning of an iteration, and
- * TAKE_ALL, at a quiesce point: in is z, out the new z, per_chunk y; END: it begins no further iteration; FAIL: never. */
+ * TAKE_ALL, at a quiesce point: in is z, out the new z, per_chunk y; END: it begins no further iteration; FAIL: it has
+ * failed. */
 enum kind { PUSH, FINISH, RECEIVE, TAKE_ALL, END, FAIL };
 enum value { DISTANCE, ITERATION }; /* d; of PUSH */
-/* y; the iteration that the owner has begun, -INFINITY: it has failed; ARRIVED + d: halves since the last quiesce point, INFINITY after FINISH */
+/* y; the iteration that the owner has begun, -INFINITY: it has failed; ARRIVED + d: halves since the last quiesce
+ * point, INFINITY after FINISH */
 enum method_state { WEIGHT, BEGUN, ARRIVED };
 enum { MAX_DISTANCES = SERVER_METHOD_STATES - ARRIVED };
 #define UNIT 0x1p-20

@@ -9,15 +9,20 @@
  * momentum and Adam work as usual, and the order of arrival changes no bit of any version of the weights.
  *
  *   ssp    reads weights when its copy has become too old; the server holds the reply back until they are new enough
- *   essp   reads them before every batch: as fresh as those that a server sends when they change, as in the paper, for
- *          a round trip more
+ *   essp   servers send weights when a clock is complete: a worker has a call in progress for weights that are newer
+ *          than its own, which the server holds back until there are such; when they have arrived, the worker's next
+ *          batch begins with them, and it makes the next call. It waits only if its weights have become too old. So a
+ *          batch has no round trip of a read, and a server that is busy skips clocks. With s > 0 a worker does not wait
+ *          for the answers to its last s pushes either. Chunks in memory that it shares with their owner are read
+ *          before every batch.
  *
  * A worker also sees its own gradients: to weights of clock v it applies the optimizer's rule with those of clocks v,
- * v + 1, .. as if the other workers' gradients, which are not known yet, were 0. For rules with states it reads these,
- * of the same clock, with the weights. Staleness is the clock of a gradient less that of its weights.
+ * v + 1, .. as if the other workers' gradients, which are not known yet, were 0. With a rule with states a reply has
+ * these, of the same clock, after the weights. Staleness is the clock of a gradient less that of its weights.
  *
  * Memory: (s + 1) arrays of the model's size per worker on the server; at each worker s more, and one for each state of
- * the rule. */
+ * the rule; and those of a reply, if the rule has states or servers send weights. */
+#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -25,21 +30,32 @@
 #include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
 
-enum kind { READ_STATE = SERVER_CALL_KINDS };
-/* of a gradient; that the weights must have at least (there is no clipping); number of the optimizer's state */
-enum value { CLOCK = SERVER_SCALE, STATE };
+/* of a gradient; that the weights must have at least (there is no clipping) */
+enum value { CLOCK = SERVER_SCALE };
 
 struct ssp {
   float *gradient; /* device, (slack, elements) of this worker; row c % slack is that of clock c */
   double *rate;    /* (slack) rate of each gradient */
   struct trm_optimizer own; /* for own steps: without average, and without statistics, which training does not read */
   float *state[TRM_MAX_STATES - 1]; /* device, (elements) each: the rule's, as of the weights */
-  int64_t *clock;  /* (chunks) of the weights */
+  float *reply;    /* device, (chunks; reply arrays, n); NULL: replies go to the weights */
+  bool *requested; /* (chunks) essp: weights are requested that have not been taken */
 };
 
 static size_t ssp_slack(const struct trm_strategy *s)
 {
   return (size_t)s->options->slack;
+}
+
+static bool ssp_is_eager(const struct trm_strategy *s)
+{
+  return s->ops == &trm_strategy_essp;
+}
+
+/* Weights, and for own steps the rule's states; an average comes after these. */
+static int ssp_reply_arrays(const struct trm_strategy *s)
+{
+  return 1 + (ssp_slack(s) > 0 ? s->optimizer->states - (s->optimizer->ema > 0) : 0);
 }
 
 /* -- the server. Arrays after the optimizer's: slack + 1 slots of a gradient for each worker; then arrays of counters,
@@ -100,33 +116,47 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
 static bool ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind == SERVER_PUSH)
+  if (call->kind != SERVER_PULL) {
     ssp_receive(s, chunk, call);
-  else if ((double)*chunk->clock < call->value[CLOCK])
-    return false;
-  if (call->kind == READ_STATE) {
-    memcpy(call->out, server_array(chunk, 1 + (int)call->value[STATE]), chunk->n * sizeof(float));
-    trm_strategy_pass_time(s, 2 * chunk->n);
-  } else {
-    server_weights_reply(s, chunk, call);
+    return true;
   }
+  if ((double)*chunk->clock < call->value[CLOCK])
+    return false;
+  for (int i = 0; i < ssp_reply_arrays(s); i++)
+    memcpy(call->out + (size_t)i * chunk->n, server_array(chunk, i), chunk->n * sizeof(float));
+  trm_strategy_pass_time(s, 2 * (size_t)ssp_reply_arrays(s) * chunk->n);
   return true;
 }
 
 /* -- creation */
 
-/* Arrays of a worker that may be ahead. */
+static bool ssp_has_remote_chunks(struct worker *w)
+{
+  for (size_t i = 0; i < param_server_chunks(w->server); i++)
+    if (!param_server_runs_calls(w->server, 0, i))
+      return true;
+  return false;
+}
+
+/* Arrays of a worker. */
 static int ssp_create_own(struct trm_strategy *s)
 {
   struct ssp *ssp = worker_of(s)->method;
+  const size_t slack = ssp_slack(s), arrays = (size_t)ssp_reply_arrays(s);
+  if (arrays > 1 || (ssp_is_eager(s) && ssp_has_remote_chunks(worker_of(s))))
+    TRM_CHECK(worker_array(s, arrays * s->elements, NULL, &ssp->reply));
+  if (slack == 0)
+    return TRM_OK;
   ssp->own = *s->optimizer;
-  ssp->own.states -= ssp->own.ema > 0;
+  ssp->own.states = (int)arrays - 1;
   ssp->own.ema = 0;
   ssp->own.statistics = 0;
   for (int i = 0; i < ssp->own.states; i++)
     TRM_CHECK(worker_array(s, s->elements, NULL, &ssp->state[i]));
-  return worker_array(s, ssp_slack(s) * s->elements, NULL, &ssp->gradient);
+  return worker_array(s, slack * s->elements, NULL, &ssp->gradient);
 }
+
+static void ssp_drain(struct trm_strategy *s);
 
 static int ssp_create(struct trm_strategy *s)
 {
@@ -136,15 +166,18 @@ static int ssp_create(struct trm_strategy *s)
     .centralized = true,
     .arrays = 1 + s->optimizer->states + transient,
     .transient = transient,
+    .reply_arrays = ssp_reply_arrays(s),
+    .slots = ssp_is_eager(s) ? (int)slack + 1 : 0,
     .handler = ssp_serve,
     .splits_batch = true,
+    .drain = ssp_is_eager(s) ? ssp_drain : NULL,
   };
   TRM_CHECK(worker_create(s, &plan, sizeof(struct ssp)));
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
   ssp->rate = worker_alloc(s, slack * sizeof *ssp->rate);
-  ssp->clock = worker_alloc(s, param_server_chunks(w->server) * sizeof *ssp->clock);
-  return trm_agree(s->comm, slack > 0 && w->number >= 0 ? ssp_create_own(s) : TRM_OK);
+  ssp->requested = worker_alloc(s, param_server_chunks(w->server) * sizeof *ssp->requested);
+  return trm_agree(s->comm, w->number >= 0 ? ssp_create_own(s) : TRM_OK);
 }
 
 /* -- a worker */
@@ -153,6 +186,12 @@ static int ssp_create(struct trm_strategy *s)
 static int64_t ssp_clock(const struct trm_strategy *s)
 {
   return worker_of(s)->assignment.next - 1;
+}
+
+/* Of `gradient`. */
+static size_t ssp_row(const struct trm_strategy *s, int64_t clock)
+{
+  return ssp_slack(s) > 0 ? (size_t)clock % ssp_slack(s) : 0;
 }
 
 /* The clock of the oldest chunk of this worker's weights. */
@@ -174,36 +213,58 @@ static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, in
     state[i] = ssp->state[i] + low;
   const struct trm_update_interval to = {low, server_chunk_size(s->elements, chunk), s->w + low, state};
   for (int64_t c = from; c < clock; c++) {
-    const size_t slot = (size_t)c % ssp_slack(s);
-    struct trm_update update = server_weights_rule(s, ssp->rate[slot], 1);
+    const size_t row = ssp_row(s, c);
+    struct trm_update update = server_weights_rule(s, ssp->rate[row], 1);
     update.step = (uint64_t)c + 1;
-    trm_optimizer_apply(&ssp->own, s->device, &update, NULL, &to, ssp->gradient + slot * s->elements + low);
+    trm_optimizer_apply(&ssp->own, s->device, &update, NULL, &to, ssp->gradient + row * s->elements + low);
   }
 }
 
-/* Reads weights of clock `needed` or later, and the states of the same clock: again if others have completed a clock
- * in between, which they can do `slack` times, as this worker has not sent its next gradient. */
+/* Copies a chunk of the reply to weights and states. */
+static void ssp_copy(struct trm_strategy *s, size_t chunk)
+{
+  const struct ssp *ssp = worker_of(s)->method;
+  const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
+  const float *from = ssp->reply + low * (size_t)ssp_reply_arrays(s);
+  s->device->ops->copy(s->device, s->w + low, from, n * sizeof *from);
+  for (int i = 0; i < ssp->own.states; i++)
+    s->device->ops->copy(s->device, ssp->state[i] + low, from + (size_t)(1 + i) * n, n * sizeof *from);
+}
+
+/* Counts the time since `before`; of that `held_s` at most is waiting for other workers. */
+static void ssp_count_time(struct trm_strategy *s, double before, double held_s)
+{
+  const double seconds = s->comm->ops->clock(s->comm) - before, wait_s = fmin(seconds, held_s);
+  s->wait_s += wait_s;
+  s->comm_s += seconds - wait_s;
+}
+
+/* Reads weights of clock `needed` or later. essp: chunks on which this rank runs calls itself. */
 static void ssp_read(struct trm_strategy *s, int64_t needed)
 {
   struct worker *w = worker_of(s);
-  struct ssp *ssp = w->method;
-  const size_t bytes = param_server_chunks(w->server) * sizeof *ssp->clock;
-  double value[SERVER_VALUES] = {[CLOCK] = (double)needed};
-  do {
-    worker_exchange(s, SERVER_PULL, value, NULL, s->w, false);
-    memcpy(ssp->clock, w->seen, bytes);
-    for (int i = 0; i < ssp->own.states; i++) {
-      value[STATE] = i;
-      worker_exchange(s, READ_STATE, value, NULL, ssp->state[i], false);
-    }
-  } while (memcmp(ssp->clock, w->seen, bytes) != 0);
+  const struct ssp *ssp = w->method;
+  const bool copies = ssp_reply_arrays(s) > 1;
+  const struct server_request request = {
+    .kind = SERVER_PULL,
+    .direct = ssp_is_eager(s),
+    .value = {[CLOCK] = (double)needed},
+    .out = copies ? ssp->reply : s->w,
+    .seen = w->seen,
+  };
+  const double before = s->comm->ops->clock(s->comm);
+  param_server_exchange(w->server, &request);
+  ssp_count_time(s, before, param_server_held_s(w->server));
+  for (size_t i = 0; copies && i < param_server_chunks(w->server); i++)
+    if (!request.direct || param_server_runs_calls(w->server, 0, i))
+      ssp_copy(s, i);
 }
 
 static int ssp_before_forward(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const int64_t clock = ssp_clock(s), needed = clock - (int64_t)ssp_slack(s);
-  const bool reads = s->ops == &trm_strategy_essp || !w->fresh || ssp_oldest_clock(w) < needed;
+  const bool reads = !w->fresh || ssp_oldest_clock(w) < needed;
   if (reads)
     ssp_read(s, needed);
   for (size_t i = 0; i < param_server_chunks(w->server); i++)
@@ -212,21 +273,139 @@ static int ssp_before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
+/* -- essp. Calls in progress: a push for each row of `gradient`, in the slot of that number, and a request. */
+
+/* Pushes go on while the worker does. */
+static bool ssp_begins_pushes(const struct trm_strategy *s)
+{
+  return ssp_is_eager(s) && ssp_slack(s) > 0;
+}
+
+static size_t ssp_request_slot(const struct trm_strategy *s)
+{
+  return ssp_slack(s);
+}
+
+/* Requests weights of this clock or later for a chunk. */
+static void ssp_request(struct trm_strategy *s, size_t chunk, int64_t clock)
+{
+  struct worker *w = worker_of(s);
+  struct ssp *ssp = w->method;
+  const struct server_request request = {
+    .kind = SERVER_PULL, .first = chunk, .last = chunk + 1, .value = {[CLOCK] = (double)clock}, .out = ssp->reply};
+  param_server_begin(w->server, &request, ssp_request_slot(s));
+  ssp->requested[chunk] = true;
+}
+
+/* Waits for the calls of slots [from, to). */
+static void ssp_wait(struct trm_strategy *s, size_t from, size_t to)
+{
+  struct worker *w = worker_of(s);
+  const double before = s->comm->ops->clock(s->comm);
+  double held_s = 0;
+  for (size_t slot = from; slot < to; slot++)
+    for (size_t i = 0; i < param_server_chunks(w->server); i++) {
+      int64_t answered;
+      param_server_end(w->server, slot, i, true, &answered);
+      held_s = fmax(held_s, param_server_held_s(w->server));
+    }
+  ssp_count_time(s, before, held_s);
+}
+
+/* Before a quiesce point. */
+static void ssp_drain(struct trm_strategy *s)
+{
+  struct ssp *ssp = worker_of(s)->method;
+  ssp_wait(s, 0, ssp_slack(s) + 1);
+  memset(ssp->requested, 0, param_server_chunks(worker_of(s)->server) * sizeof *ssp->requested);
+}
+
+static bool ssp_has_arrived(struct trm_strategy *s, size_t chunk)
+{
+  struct worker *w = worker_of(s);
+  int64_t answered;
+  return call_order_arrived(w->order, !call_order_is_followed(w->order) &&
+                                        param_server_end(w->server, ssp_request_slot(s), chunk, false, &answered));
+}
+
+/* Takes the weights of a chunk that were requested; *clock: theirs. */
+static void ssp_take(struct trm_strategy *s, size_t chunk, int64_t *clock)
+{
+  struct worker *w = worker_of(s);
+  struct ssp *ssp = w->method;
+  const double before = s->comm->ops->clock(s->comm);
+  param_server_end(w->server, ssp_request_slot(s), chunk, true, clock);
+  ssp_count_time(s, before, param_server_held_s(w->server));
+  ssp_copy(s, chunk);
+  ssp->requested[chunk] = false;
+}
+
+/* A chunk of another node. A worker requests what is newer than it has seen: if it must wait, this is new enough. */
+static void ssp_renew(struct trm_strategy *s, size_t chunk, int64_t clock)
+{
+  struct worker *w = worker_of(s);
+  struct ssp *ssp = w->method;
+  const bool must = !w->fresh || w->seen[chunk] < clock - (int64_t)ssp_slack(s);
+  const bool takes = must || (ssp->requested[chunk] && ssp_has_arrived(s, chunk));
+  if (takes)
+    ssp_take(s, chunk, &w->seen[chunk]);
+  ssp_apply_own(s, chunk, takes ? w->seen[chunk] : clock - 1, clock);
+  if (!ssp->requested[chunk] && (uint64_t)clock + 1 < w->assignment.end)
+    ssp_request(s, chunk, w->seen[chunk] + 1);
+}
+
+static int ssp_eager_before_forward(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  const int64_t clock = ssp_clock(s);
+  const size_t chunks = param_server_chunks(w->server);
+  for (size_t i = 0; i < chunks && !w->fresh; i++)
+    if (!param_server_runs_calls(w->server, 0, i))
+      ssp_request(s, i, clock);
+  ssp_read(s, clock - (int64_t)ssp_slack(s));
+  for (size_t i = 0; i < chunks; i++)
+    if (param_server_runs_calls(w->server, 0, i))
+      ssp_apply_own(s, i, w->seen[i], clock);
+    else
+      ssp_renew(s, i, clock);
+  w->fresh = true;
+  return TRM_OK;
+}
+
+/* Sends this worker's gradient g (elements) of a clock; NULL: there is none, since its loss was not finite. */
+static void ssp_push(struct trm_strategy *s, int64_t clock, double rate, const float *g)
+{
+  struct worker *w = worker_of(s);
+  const size_t row = ssp_row(s, clock);
+  struct server_request request = {
+    .kind = SERVER_PUSH + (int)row, .value = {[SERVER_RATE] = rate, [CLOCK] = (double)clock}, .in = g};
+  const double before = s->comm->ops->clock(s->comm);
+  if (ssp_begins_pushes(s)) {
+    param_server_begin(w->server, &request, row);
+    request.direct = true;
+  }
+  param_server_exchange(w->server, &request);
+  ssp_count_time(s, before, param_server_held_s(w->server));
+}
+
 static int ssp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
   const int64_t clock = ssp_clock(s);
-  const double value[SERVER_VALUES] = {[SERVER_RATE] = rate, [CLOCK] = (double)clock};
+  const size_t row = ssp_row(s, clock);
   const int status = worker_check(s, sums);
-  worker_exchange(s, SERVER_PUSH, value, status == TRM_OK ? s->g : NULL, NULL, false);
+  float *g = s->g;
+  if (ssp_begins_pushes(s))
+    ssp_wait(s, row, row + 1);
+  if (ssp->gradient && status == TRM_OK) {
+    g = ssp->gradient + row * s->elements;
+    s->device->ops->copy(s->device, g, s->g, s->elements * sizeof *g);
+    ssp->rate[row] = rate;
+  }
+  ssp_push(s, clock, rate, status == TRM_OK ? g : NULL);
   TRM_CHECK(status);
   trm_staleness_add(&w->staleness, (uint64_t)(clock - ssp_oldest_clock(w)));
-  if (ssp->gradient) {
-    const size_t slot = (size_t)clock % ssp_slack(s);
-    s->device->ops->copy(s->device, ssp->gradient + slot * s->elements, s->g, s->elements * sizeof(float));
-    ssp->rate[slot] = rate;
-  }
   return TRM_OK;
 }
 
@@ -259,11 +438,11 @@ const struct trm_strategy_ops trm_strategy_ssp = {
 
 const struct trm_strategy_ops trm_strategy_essp = {
   .name = "essp",
-  .help = "workers may be some batches apart; weights are read before every batch",
+  .help = "workers may be some batches apart; servers send weights when a clock is complete",
   .takes = SSP_TAKES,
   SERVER_WEIGHTS_SLOTS,
   .create = ssp_create,
-  .before_forward = ssp_before_forward,
+  .before_forward = ssp_eager_before_forward,
   .step = ssp_step,
   .restore = ssp_restore,
   .destroy = worker_destroy,

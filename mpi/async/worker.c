@@ -101,10 +101,15 @@ static int worker_create_order(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const struct trm_strategy_options *o = s->options;
-  char run[256];
-  snprintf(run, sizeof run, "trireme call order 1: strategy.name=%s, %d ranks, %lld servers, %d workers, %zu "
-           "parameters, run.seed=%llu", s->ops->name, s->comm->size, (long long)o->servers, w->workers, s->elements,
-           (unsigned long long)s->seed);
+  char run[256], nodes[32] = "";
+  if (w->plan.slots > 0 && o->servers == 0) { /* other calls on chunks of the same node */
+    int32_t count = w->node->rank == 0;
+    s->comm->ops->allreduce(s->comm, &count, 1, TRM_INT32, TRM_SUM);
+    snprintf(nodes, sizeof nodes, ", %d nodes", count);
+  }
+  snprintf(run, sizeof run, "trireme call order 2: strategy.name=%s, %d ranks, %lld servers, %d workers, %zu "
+           "parameters, run.seed=%llu%s", s->ops->name, s->comm->size, (long long)o->servers, w->workers, s->elements,
+           (unsigned long long)s->seed, nodes);
   const struct call_order_plan plan = {
     .comm = s->comm,
     .record = s->record,
@@ -177,6 +182,8 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
     .elements = s->elements,
     .replicas = plan->centralized ? 1 : all->size,
     .arrays = w->plan.arrays,
+    .reply_arrays = plan->reply_arrays,
+    .slots = plan->slots,
     .servers = (int)o->servers,
     .handler = plan->handler,
     .context = s,

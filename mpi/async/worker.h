@@ -13,6 +13,7 @@ struct worker_plan {
   bool centralized;  /* the parameter server holds one replica, the server weights; otherwise one for each rank */
   int arrays;        /* of a replica. Centralized: 0 the weights, then the optimizer's states, then the method's */
   int transient;     /* the last `transient` of these are empty at a quiesce point: not in checkpoints */
+  int reply_arrays, slots; /* of struct server_plan */
   server_handler *handler; /* its context is the strategy */
   int update_gradients; /* gradients that an update of the weights takes together; 0: 1 */
   bool splits_batch; /* every worker computes its shard of every batch (batch_assignment.h), with strategy.slack */

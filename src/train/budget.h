@@ -9,6 +9,7 @@ enum trm_budget_part {
   TRM_BUDGET_DATA,    /* the data set's windows, batches */
   TRM_BUDGET_WEIGHTS, /* weights, gradients, optimizer states; node-shared arrays count with all ranks' parts */
   TRM_BUDGET_ACTIVATIONS,
+  TRM_BUDGET_CHECKPOINT, /* what is gathered for a checkpoint and for the hash of the weights */
   TRM_BUDGET_PARTS
 };
 

@@ -33,6 +33,33 @@ static size_t gather_largest_tensor(const struct trm_model *model)
   return max_count;
 }
 
+/* Elements of tensor_buffer and slice_buffer on this rank; 0: not needed. */
+struct gather_sizes {
+  size_t tensor, slice;
+};
+
+/* Collective over grid->model. */
+static struct gather_sizes gather_sizes(const struct trm_grid *grid, const struct trm_strategy *strategy,
+                                        const struct trm_model *full_model, const struct trm_model *local_model)
+{
+  struct gather_sizes sizes = {0};
+  if (grid->all->rank == 0 && (grid->model->size > 1 || strategy->ops->read))
+    sizes.tensor = gather_largest_tensor(full_model);
+  if (grid->model->size > 1 && grid->coord[TRM_AXIS_DATA] == 0) {
+    int64_t max_elements = (int64_t)gather_largest_tensor(local_model); /* rank 0 receives every slice in this buffer */
+    grid->model->ops->allreduce(grid->model, &max_elements, 1, TRM_INT64, TRM_MAX);
+    sizes.slice = (size_t)max_elements;
+  }
+  return sizes;
+}
+
+size_t trm_model_gather_bytes(const struct trm_grid *grid, const struct trm_strategy *strategy,
+                              const struct trm_model *full_model, const struct trm_model *local_model)
+{
+  const struct gather_sizes sizes = gather_sizes(grid, strategy, full_model, local_model);
+  return (sizes.tensor + sizes.slice) * sizeof(float);
+}
+
 int trm_model_gather_begin(struct trm_model_gather *g, const struct trm_grid *grid, struct trm_strategy *strategy,
                            const struct trm_model *full_model, const struct trm_model *local_model)
 {
@@ -41,13 +68,11 @@ int trm_model_gather_begin(struct trm_model_gather *g, const struct trm_grid *gr
   g->rank0_has_all = grid->model->size == 1 && !strategy->ops->read;
   if (!strategy->ops->read)
     TRM_CHECK(strategy->ops->collect(strategy, g->view));
-  if (!g->rank0_has_all && grid->all->rank == 0)
-    g->tensor_buffer = trm_alloc(gather_largest_tensor(full_model) * sizeof *g->tensor_buffer, "a whole tensor");
-  if (!g->rank0_has_all && grid->model->size > 1 && grid->coord[TRM_AXIS_DATA] == 0) {
-    int64_t max_elements = (int64_t)gather_largest_tensor(local_model); /* rank 0 receives every slice in this buffer */
-    grid->model->ops->allreduce(grid->model, &max_elements, 1, TRM_INT64, TRM_MAX);
-    g->slice_buffer = trm_alloc((size_t)max_elements * sizeof *g->slice_buffer, "a slice of a tensor");
-  }
+  const struct gather_sizes sizes = gather_sizes(grid, strategy, full_model, local_model);
+  if (sizes.tensor > 0)
+    g->tensor_buffer = trm_alloc(sizes.tensor * sizeof *g->tensor_buffer, "a whole tensor");
+  if (sizes.slice > 0)
+    g->slice_buffer = trm_alloc(sizes.slice * sizeof *g->slice_buffer, "a slice of a tensor");
   return TRM_OK;
 }
 

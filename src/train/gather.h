@@ -17,6 +17,9 @@ struct trm_model_gather {
   bool open;
 };
 
+/* Collective over grid->model. Returns the bytes that gathering takes on this rank. */
+size_t trm_model_gather_bytes(const struct trm_grid *grid, const struct trm_strategy *strategy,
+                              const struct trm_model *full_model, const struct trm_model *local_model);
 /* Both are collective over grid->all; between them ranks other than 0 make no collective call. In end these ranks reply
  * to rank 0, which may call end early, when it needs no more tensors, and once more at the end. */
 int trm_model_gather_begin(struct trm_model_gather *gather, const struct trm_grid *grid, struct trm_strategy *strategy,

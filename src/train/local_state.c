@@ -32,6 +32,21 @@ static void local_state_receive(struct trm_comm *comm, void *data, size_t bytes,
   comm->ops->wait(&request);
 }
 
+/* In the buffer of rank 0. */
+static size_t local_state_padded(size_t bytes)
+{
+  return (bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT;
+}
+
+size_t trm_local_state_gather_bytes(struct trm_comm *comm, const struct trm_local_state *local, int locals)
+{
+  int64_t bytes = 0;
+  for (int i = 0; i < locals && comm->rank > 0; i++)
+    bytes += (int64_t)local_state_padded(local[i].bytes);
+  comm->ops->allreduce(comm, &bytes, 1, TRM_INT64, TRM_MAX);
+  return comm->rank == 0 ? (size_t)bytes : 0;
+}
+
 void trm_local_state_gather_begin(struct trm_local_state_gather *gather, struct trm_comm *comm,
                                   const struct trm_local_state *local, int locals)
 {
@@ -53,7 +68,7 @@ static void local_state_request(struct trm_local_state_gather *gather, int rank)
   local_state_receive(comm, gather->header, sizeof *gather->header, rank, TAG_HEADER);
   size_t bytes = 0;
   for (int i = 0; i < gather->header->count; i++)
-    bytes += (gather->header->item[i].bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT;
+    bytes += local_state_padded(gather->header->item[i].bytes);
   if (bytes > gather->buffer_bytes) {
     trm_free(gather->buffer);
     gather->buffer = trm_alloc(bytes, "a rank's local states");
@@ -66,7 +81,7 @@ static void local_state_request(struct trm_local_state_gather *gather, int rank)
     strcpy(gather->received[i].name, gather->header->item[i].name);
     if (n > 0)
       local_state_receive(comm, to, n, rank, TAG_DATA);
-    to += (n + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT;
+    to += local_state_padded(n);
   }
 }
 

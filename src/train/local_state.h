@@ -17,6 +17,8 @@ struct trm_local_state_gather {
   size_t buffer_bytes;
 };
 
+/* Collective. Returns the bytes that gathering takes on rank 0: the states of another rank; 0 on the others. */
+size_t trm_local_state_gather_bytes(struct trm_comm *comm, const struct trm_local_state *local, int locals);
 /* To be called at a quiesce point, with no other message in flight on comm.
  * begin: collective; `local` (locals) must not change until end.
  * end: collective; ranks other than 0 reply to rank 0's requests in it. Errors of writing are rank 0's alone. */

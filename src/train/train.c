@@ -7,6 +7,7 @@
 #include "core/status.h"
 #include "core/trace.h"
 #include "train/compatibility.h"
+#include "train/local_state.h"
 #include "train/stop.h"
 #include "train/trainer.h"
 
@@ -221,9 +222,9 @@ static void train_log_setup(const struct trainer *t)
     trm_info("simulate.gradients=no: times alone: loss and accuracy are not measured, weights not trained");
   const size_t *part = t->budget.part;
   trm_info("memory: %.1f MB a rank: weights, gradients and optimizer %.1f, activations %.1f, data %.1f, program and "
-           "libraries %.1f", (double)trm_budget_total(&t->budget) * mb, (double)part[TRM_BUDGET_WEIGHTS] * mb,
+           "libraries %.1f, checkpoints %.1f", (double)trm_budget_total(&t->budget) * mb, (double)part[TRM_BUDGET_WEIGHTS] * mb,
            (double)part[TRM_BUDGET_ACTIVATIONS] * mb, (double)part[TRM_BUDGET_DATA] * mb,
-           (double)part[TRM_BUDGET_PROGRAM] * mb);
+           (double)part[TRM_BUDGET_PROGRAM] * mb, (double)part[TRM_BUDGET_CHECKPOINT] * mb);
 }
 
 /* Checks that simulate.machine has the figures of this model, which is bound. */
@@ -235,6 +236,19 @@ static int train_set_costs(struct trainer *t)
   s->passes = (size_t)(t->lanes.count > 0 ? t->lanes.count : t->options->train.accumulate);
   s->pass_rows = 1;
   return s->costs ? s->costs->gradient(s->costs, s->model, s->pass_rows, &s->pass_s) : TRM_OK;
+}
+
+/* Plans what rank 0 gathers, tensors and then local states: for checkpoints, and at the end to hash the weights.
+ * Collective. */
+static void train_plan_gathering(struct trainer *t)
+{
+  size_t *bytes = &t->budget.part[TRM_BUDGET_CHECKPOINT], states = 0;
+  if (!t->options->simulate.gradients)
+    return;
+  *bytes = trm_model_gather_bytes(t->grid, &t->strategy, &t->full_model, &t->model);
+  if (t->options->run.checkpoint_every >= 0)
+    states = trm_local_state_gather_bytes(t->comm, t->strategy.local_state, t->strategy.local_states);
+  *bytes = states > *bytes ? states : *bytes;
 }
 
 static int train_set_up(struct trainer *t)
@@ -271,6 +285,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_agree(t->comm, status));
   trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);
   trm_budget_first_step(&t->budget, &t->model);
+  train_plan_gathering(t);
   train_log_setup(t);
   return TRM_OK;
 }
@@ -339,7 +354,6 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->test_token_bytes = t->splits.test ? t->splits.test->token_bytes : 0;
   result->status = outcome;
   result->planned_bytes = trm_budget_total(&t->budget);
-  result->max_resident_bytes = trm_memory_peak();
   double seconds[] = {result->comm_s, result->wait_s};
   t->comm->ops->allreduce(t->comm, seconds, 2, TRM_DOUBLE, TRM_SUM);
   result->comm_s = seconds[0] / t->comm->size;
@@ -347,6 +361,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   trm_slowdown_report(&t->slowdown, t->comm);
   trainer_stages_bubble(t, &result->bubble, &result->bubble_theory);
   const int status = t->options->simulate.gradients ? train_hash_weights(t) : TRM_OK;
+  result->max_resident_bytes = trm_memory_peak();
   const int written = train_write_results(t);
   return status == TRM_OK ? written : status;
 }

@@ -636,7 +636,8 @@ static void check_center(const struct job *job, const float *center)
   trm_free(all);
 }
 
-/* Push-sum: the weights of an interval add up to the number of ranks, exactly. None flow to a worker that has failed. */
+/* Push-sum: the weights of an interval add up to the number of ranks, exactly. None flow to a worker that has
+ * failed. */
 static void check_push_sum(struct job *job)
 {
   double sum = 0;
@@ -753,7 +754,8 @@ static bool trial_run(struct trial *t, const char *how)
   t->stopped = false;
   const int status = trm_virtual_run(&t->plan, trial_main, t, &figures);
   if (status == TRM_OK && t->is_late && waits_for_nobody(t) && figures.seconds > atof(LATE) / 2)
-    snprintf(t->failure, sizeof t->failure, "takes %g s: it has waited for a worker that has not begun", figures.seconds);
+    snprintf(t->failure, sizeof t->failure, "takes %g s: it has waited for a worker that has not begun",
+             figures.seconds);
   if (status == TRM_OK && !t->failure[0])
     return true;
   printf("\nseed %d%s: %s\n    %s\n", (int)t->seed, how, text_of(t), t->failure[0] ? t->failure : trm_error_text());
