@@ -48,7 +48,9 @@ libtrireme_la_SOURCES += \
 	datasets/utf8.h \
 	datasets/vocabulary.c \
 	datasets/vocabulary.h \
+	datasets/shuffle_independent.c \
 	datasets/shuffle_windows.c \
+	datasets/shuffle_windows.h \
 	datasets/validation.c \
 	datasets/validation.h \
 	datasets/pretokenizer.c \

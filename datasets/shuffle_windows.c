@@ -1,26 +1,6 @@
-/* Shuffle windows: of a split larger than memory, two windows are in shared memory and are filled ahead.
- *
- * The windows of all epochs have sequence numbers s = 0, 1, ...; window s is in slot s mod 2. Blocks of a window are
- * assigned to the ranks of the node dynamically, so that no rank waits for a particular other one. A thread of each
- * rank reads them (data.threads = 1), or, without threads, the ranks that need the window. There is no MPI in here:
- * ranks synchronize through atomic counters in the shared memory, and wait by short sleeps.
- *
- *   ticket[slot]    upper half: s; lower half: the next block to read
- *   progress[slot]  upper half: ranks that have released s; lower half: blocks read; the rank that completes both
- *                   halves passes the slot on to s + 2
- *
- * A rank releases the windows before the one in which its next fetch begins. So all ranks of a node must fetch from the
- * same global batches, even if no rows: a rank that does not fetch keeps the slots from moving on.
- *
- * Not so if ranks fetch independently (trm_dataset.independent): a rank keeps a window only while it copies rows from
- * it, and a rank that waits for a later window releases the earlier ones for all others. A straggler whose window is
- * gone reads the window's blocks, as it needs them, into memory of its own.
- *
- * A fetch that does not continue the last one (the first, a resumed run, a repeated epoch) starts a new sequence: all
- * ranks of the node wait for one another, and it begins with the earliest window that one of them requests. */
-#include <pthread.h>
+/* Shuffle windows (shuffle_windows.h): the sequence, reading ahead, fetching from windows that ranks keep until their
+ * next fetch. */
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -28,52 +8,11 @@
 #include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "loader.h"
+#include "shuffle_windows.h"
 
-#define SLOTS 2
 #define WAIT_S 50e-6          /* between two looks of a rank that waits for blocks */
 #define SLEEP_BUSY_NS 50000L  /* the same, of a rank and its reader for each other */
 #define SLEEP_IDLE_NS 500000L /* the reader waits for a free slot */
-
-struct shuffle_control {
-  _Atomic uint64_t ticket[SLOTS], progress[SLOTS];
-  _Atomic uint32_t arrived, sequences;      /* ranks that wait for a new sequence; sequences begun */
-  _Atomic uint64_t requested_epoch, requested_window; /* the earliest window requested; UINT64_MAX: none yet */
-  _Atomic uint64_t base_epoch, base_window; /* of s = 0; change only while all ranks wait */
-  _Atomic int failed;                       /* 0: no, 1: message is being written, 2: message is written */
-  int rank;
-  char message[1000];
-  /* (ranks of the node) 2 s: the rank has released the windows before s; 2 s + 1: and copies rows of s */
-  _Atomic uint64_t position[];
-};
-
-/* The window that is being read. */
-struct window_plan {
-  bool valid;
-  uint64_t s, window;
-  struct order_epoch at;
-  size_t blocks;
-  size_t *entry;                         /* csr: (window_blocks) first entry of each block */
-};
-
-struct shuffle_windows {
-  struct shuffle_control *control;
-  struct store slot[SLOTS];
-  /* used by the thread, or without a thread by the caller of fetch */
-  struct window_plan plan;
-  uint64_t next;                         /* sequence number to read next */
-  bool threaded;
-  pthread_t thread;
-  _Atomic bool stop, pause, paused;
-  /* used by the caller of fetch */
-  bool started;
-  uint64_t epoch, last_low;
-  /* of a straggler: one window of its own */
-  struct window_plan own;
-  struct store own_store;
-  void *own_memory;                     /* NULL: none was needed yet */
-  bool *own_read;                       /* (window_blocks) blocks in own_store */
-};
 
 /* A rank waits for others; on a virtual network in virtual time. */
 static void shuffle_wait(const struct loader *loader)
@@ -137,23 +76,22 @@ static void shuffle_progress_add(struct loader *loader, uint64_t s, uint64_t inc
 {
   struct shuffle_control *control = loader->windows->control;
   const uint64_t complete = (uint64_t)loader->node->size << 32 | shuffle_sequence_blocks(loader, s);
-  if (atomic_fetch_add(&control->progress[s % SLOTS], increment) + increment != complete)
+  if (atomic_fetch_add(&control->progress[s % SHUFFLE_SLOTS], increment) + increment != complete)
     return;
-  atomic_store(&control->progress[s % SLOTS], 0);
-  atomic_store(&control->ticket[s % SLOTS], (s + SLOTS) << 32);
+  atomic_store(&control->progress[s % SHUFFLE_SLOTS], 0);
+  atomic_store(&control->ticket[s % SHUFFLE_SLOTS], (s + SHUFFLE_SLOTS) << 32);
 }
 
-static bool shuffle_is_ready(const struct loader *loader, uint64_t s)
+bool shuffle_is_ready(const struct loader *loader, uint64_t s)
 {
   struct shuffle_control *control = loader->windows->control;
-  return atomic_load(&control->ticket[s % SLOTS]) >> 32 == s &&
-         (atomic_load(&control->progress[s % SLOTS]) & UINT32_MAX) == shuffle_sequence_blocks(loader, s);
+  return atomic_load(&control->ticket[s % SHUFFLE_SLOTS]) >> 32 == s &&
+         (atomic_load(&control->progress[s % SHUFFLE_SLOTS]) & UINT32_MAX) == shuffle_sequence_blocks(loader, s);
 }
 
 /* -- reading */
 
-/* Returns true if the plan has changed. */
-static bool shuffle_plan_make(struct loader *loader, struct window_plan *plan, uint64_t s)
+bool shuffle_plan_make(struct loader *loader, struct window_plan *plan, uint64_t s)
 {
   if (plan->valid && plan->s == s)
     return false;
@@ -172,8 +110,7 @@ static bool shuffle_plan_make(struct loader *loader, struct window_plan *plan, u
   return true;
 }
 
-/* Reads block k of the planned window into the store. */
-static int shuffle_block_read(struct loader *loader, const struct window_plan *plan, struct store *store, size_t k)
+int shuffle_block_read(struct loader *loader, const struct window_plan *plan, struct store *store, size_t k)
 {
   const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
   size_t rows;
@@ -187,7 +124,7 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
 {
   struct shuffle_windows *windows = loader->windows;
   struct shuffle_control *control = windows->control;
-  _Atomic uint64_t *ticket = &control->ticket[windows->next % SLOTS];
+  _Atomic uint64_t *ticket = &control->ticket[windows->next % SHUFFLE_SLOTS];
   uint64_t seen = atomic_load(ticket);
   *idle = seen >> 32 < windows->next;
   if (*idle)
@@ -205,7 +142,7 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
   }
   if (!atomic_compare_exchange_strong(ticket, &seen, seen + 1))
     return TRM_OK; /* read by another rank */
-  TRM_CHECK(shuffle_block_read(loader, plan, &windows->slot[plan->s % SLOTS], k));
+  TRM_CHECK(shuffle_block_read(loader, plan, &windows->slot[plan->s % SHUFFLE_SLOTS], k));
   shuffle_progress_add(loader, plan->s, 1);
   return TRM_OK;
 }
@@ -253,8 +190,7 @@ static int shuffle_compare_sizes(const void *a, const void *b)
   return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Computes the maximum number of entries of a window, over all orders of the blocks. */
-static size_t shuffle_max_entries(const struct loader *loader)
+size_t shuffle_max_entries(const struct loader *loader)
 {
   if (!loader->block_starts)
     return 0;
@@ -270,8 +206,7 @@ static size_t shuffle_max_entries(const struct loader *loader)
   return sum;
 }
 
-/* Rows of the file that a block of the order can reach over. */
-static size_t shuffle_max_block_rows(const struct loader *loader)
+size_t shuffle_max_block_rows(const struct loader *loader)
 {
   const struct order *order = &loader->order;
   size_t rows, max = order->block_rows;
@@ -306,7 +241,7 @@ static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_
     atomic_store(&control->requested_epoch, UINT64_MAX);
     for (int rank = 0; rank < loader->node->size; rank++)
       atomic_store(&control->position[rank], 0);
-    for (uint64_t s = 0; s < SLOTS; s++) {
+    for (uint64_t s = 0; s < SHUFFLE_SLOTS; s++) {
       atomic_store(&control->progress[s], 0);
       atomic_store(&control->ticket[s], s << 32);
     }
@@ -324,8 +259,7 @@ static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_
   return status;
 }
 
-/* Waits for other ranks for a moment; without a thread, reads a block meanwhile. */
-static int shuffle_wait_step(struct loader *loader)
+int shuffle_wait_step(struct loader *loader)
 {
   bool idle = true;
   TRM_CHECK(shuffle_failure_check(loader));
@@ -339,7 +273,7 @@ static int shuffle_wait_step(struct loader *loader)
   return TRM_OK;
 }
 
-static _Atomic uint64_t *shuffle_position(const struct loader *loader)
+_Atomic uint64_t *shuffle_position(const struct loader *loader)
 {
   return &loader->windows->control->position[loader->node->rank];
 }
@@ -350,12 +284,10 @@ static uint64_t shuffle_released(const struct loader *loader)
   return atomic_load(shuffle_position(loader)) / 2;
 }
 
-/* Releases the next window of a rank, if that rank does not copy rows and the window has its slot already; a window
- * that was skipped may not have it yet. False: the position is not `seen` any more, or is kept. */
-static bool shuffle_release_next(struct loader *loader, _Atomic uint64_t *position, uint64_t seen)
+bool shuffle_release_next(struct loader *loader, _Atomic uint64_t *position, uint64_t seen)
 {
   const uint64_t s = seen / 2;
-  if (seen % 2 != 0 || atomic_load(&loader->windows->control->ticket[s % SLOTS]) >> 32 < s ||
+  if (seen % 2 != 0 || atomic_load(&loader->windows->control->ticket[s % SHUFFLE_SLOTS]) >> 32 < s ||
       !atomic_compare_exchange_strong(position, &seen, 2 * (s + 1)))
     return false;
   shuffle_progress_add(loader, s, UINT64_C(1) << 32);
@@ -369,17 +301,6 @@ static int shuffle_release_before(struct loader *loader, uint64_t s)
     if (!shuffle_release_next(loader, shuffle_position(loader), seen))
       TRM_CHECK(shuffle_wait_step(loader));
   return TRM_OK;
-}
-
-/* Independent ranks: releases the windows before s for all ranks of the node that do not copy rows. */
-static void shuffle_release_for_all(struct loader *loader, uint64_t s)
-{
-  for (int rank = 0; rank < loader->node->size; rank++) {
-    _Atomic uint64_t *position = &loader->windows->control->position[rank];
-    for (uint64_t seen; (seen = atomic_load(position)) / 2 < s;)
-      if (!shuffle_release_next(loader, position, seen))
-        break;
-  }
 }
 
 /* Finds the window in which the fetch begins; starts a new sequence if the fetch does not continue the last one, or,
@@ -401,8 +322,6 @@ static int shuffle_sequence_find(struct loader *loader, uint64_t epoch, uint64_t
   return TRM_OK;
 }
 
-/* -- fetching from windows that ranks keep until their next fetch */
-
 static int shuffle_fetch_together(struct loader *loader, uint64_t s, uint64_t window, uint64_t low, uint64_t high,
                                   struct trm_host_batch *batch)
 {
@@ -410,7 +329,7 @@ static int shuffle_fetch_together(struct loader *loader, uint64_t s, uint64_t wi
   const struct order *order = &loader->order;
   TRM_CHECK(shuffle_release_before(loader, s));
   for (uint64_t at = low; at < high; window++, s++) {
-    if (s >= shuffle_released(loader) + SLOTS) {
+    if (s >= shuffle_released(loader) + SHUFFLE_SLOTS) {
       if (loader->node->size > 1)
         return trm_error(TRM_USAGE, "%s: a batch reaches over more than two windows of %llu rows: data.memory is too "
                          "small for it", loader->path,
@@ -420,97 +339,7 @@ static int shuffle_fetch_together(struct loader *loader, uint64_t s, uint64_t wi
     while (!shuffle_is_ready(loader, s))
       TRM_CHECK(shuffle_wait_step(loader));
     const uint64_t end = order_window_start(order, &loader->order_epoch, window + 1), to = end < high ? end : high;
-    loader_collate(loader, &windows->slot[s % SLOTS], &loader->order_epoch, window, at, to, batch);
-    at = to;
-  }
-  return TRM_OK;
-}
-
-/* -- fetching independently */
-
-/* Keeps window s until shuffle_let_go, unless its slot still has an earlier window. Returns false if s is gone. */
-static bool shuffle_keep(struct loader *loader, uint64_t s)
-{
-  _Atomic uint64_t *position = shuffle_position(loader);
-  for (uint64_t seen = atomic_load(position); (int64_t)(s - seen / 2) >= 0; seen = atomic_load(position)) {
-    if (seen / 2 < s && !shuffle_release_next(loader, position, seen))
-      return true;
-    if (seen / 2 == s && atomic_compare_exchange_strong(position, &seen, 2 * s + 1))
-      return true;
-  }
-  return false;
-}
-
-static void shuffle_let_go(struct loader *loader)
-{
-  atomic_fetch_and(shuffle_position(loader), ~UINT64_C(1));
-}
-
-static void shuffle_own_allocate(struct loader *loader)
-{
-  struct shuffle_windows *windows = loader->windows;
-  if (windows->own_memory)
-    return;
-  const size_t blocks = loader->order.window_blocks, rows = shuffle_max_block_rows(loader),
-               entries = shuffle_max_entries(loader);
-  const size_t bytes = store_layout(loader, &windows->own_store, NULL, blocks, rows, entries);
-  windows->own_memory = trm_alloc(bytes, "a straggler's window of the data set");
-  store_layout(loader, &windows->own_store, windows->own_memory, blocks, rows, entries);
-  windows->own_read = trm_alloc(blocks * sizeof *windows->own_read, "a straggler's window of the data set");
-  windows->own.entry = trm_alloc(blocks * sizeof *windows->own.entry, "a straggler's window of the data set");
-}
-
-/* Reads the blocks of window s that have rows at positions [low, high) into this rank's own store. */
-static int shuffle_own_read(struct loader *loader, uint64_t s, uint64_t low, uint64_t high)
-{
-  struct shuffle_windows *windows = loader->windows;
-  enum { AT_ONCE = 64 };
-  uint64_t index[AT_ONCE];
-  shuffle_own_allocate(loader);
-  if (shuffle_plan_make(loader, &windows->own, s))
-    memset(windows->own_read, 0, loader->order.window_blocks * sizeof *windows->own_read);
-  for (uint64_t at = low; at < high; at += AT_ONCE) {
-    const size_t count = high - at < AT_ONCE ? (size_t)(high - at) : AT_ONCE;
-    order_row_indices(&loader->order, &windows->own.at, windows->own.window, at, count, index);
-    for (size_t i = 0; i < count; i++) {
-      const size_t k = (size_t)(index[i] / loader->order.block_rows);
-      if (!windows->own_read[k])
-        TRM_CHECK(shuffle_block_read(loader, &windows->own, &windows->own_store, k));
-      windows->own_read[k] = true;
-    }
-  }
-  return TRM_OK;
-}
-
-/* Waits until window s is ready, or gone. *gone: so it is; otherwise this rank keeps it. */
-static int shuffle_await_or_miss(struct loader *loader, uint64_t s, bool *gone)
-{
-  for (;;) {
-    *gone = !shuffle_keep(loader, s);
-    if (*gone || (atomic_load(shuffle_position(loader)) == 2 * s + 1 && shuffle_is_ready(loader, s)))
-      return TRM_OK;
-    shuffle_let_go(loader);
-    if (s >= SLOTS - 1)
-      shuffle_release_for_all(loader, s - (SLOTS - 1));
-    TRM_CHECK(shuffle_wait_step(loader));
-  }
-}
-
-static int shuffle_fetch_independently(struct loader *loader, uint64_t s, uint64_t window, uint64_t low, uint64_t high,
-                                       struct trm_host_batch *batch)
-{
-  struct shuffle_windows *windows = loader->windows;
-  for (uint64_t at = low; at < high; window++, s++) {
-    const uint64_t end = order_window_start(&loader->order, &loader->order_epoch, window + 1);
-    const uint64_t to = end < high ? end : high;
-    bool gone;
-    TRM_CHECK(shuffle_await_or_miss(loader, s, &gone));
-    if (gone)
-      TRM_CHECK(shuffle_own_read(loader, s, at, to));
-    loader_collate(loader, gone ? &windows->own_store : &windows->slot[s % SLOTS], &loader->order_epoch, window, at,
-                   to, batch);
-    if (!gone)
-      shuffle_let_go(loader);
+    loader_collate(loader, &windows->slot[s % SHUFFLE_SLOTS], &loader->order_epoch, window, at, to, batch);
     at = to;
   }
   return TRM_OK;
@@ -557,17 +386,17 @@ int shuffle_windows_open(struct loader *loader, int threads)
   const size_t head = (control_bytes + TRM_ALIGNMENT - 1) & ~(size_t)(TRM_ALIGNMENT - 1);
   struct store none;
   const size_t bytes = store_layout(loader, &none, NULL, blocks, rows, entries);
-  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? head + SLOTS * bytes : 0,
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? head + SHUFFLE_SLOTS * bytes : 0,
                                                      TRM_MEMORY_DATA, &loader->shared)));
   char *memory = loader->shared.base[0];
   windows->control = (struct shuffle_control *)memory;
-  for (size_t i = 0; i < SLOTS; i++)
+  for (size_t i = 0; i < SHUFFLE_SLOTS; i++)
     store_layout(loader, &windows->slot[i], memory + head + i * bytes, blocks, rows, entries);
   if (loader->block_starts)
     windows->plan.entry = trm_alloc(blocks * sizeof *windows->plan.entry, "windows of the data set");
   if (node->rank == 0) {
     struct shuffle_control *control = windows->control;
-    for (uint64_t s = 0; s < SLOTS; s++)
+    for (uint64_t s = 0; s < SHUFFLE_SLOTS; s++)
       atomic_store(&control->ticket[s], s << 32 | UINT32_MAX); /* no blocks before the first fetch */
     atomic_store(&control->requested_window, UINT64_MAX);
     atomic_store(&control->requested_epoch, UINT64_MAX);
@@ -587,9 +416,7 @@ void shuffle_windows_close(struct loader *loader)
     pthread_join(windows->thread, NULL);
   }
   trm_free(windows->plan.entry);
-  trm_free(windows->own.entry);
-  trm_free(windows->own_read);
-  trm_free(windows->own_memory);
+  shuffle_own_free(windows);
   trm_free(windows);
   loader->windows = NULL;
 }

@@ -237,6 +237,54 @@ static void sync_await_node(struct trm_strategy *strategy, size_t high)
   sync_end_timing(node, before, &strategy->wait_s, "wait for the node", TRM_TRACE_WAIT);
 }
 
+static bool sync_losses_published(void *context)
+{
+  const struct sync *s = context;
+  for (int i = 0; i < s->node->size; i++)
+    if (trm_counter_get(&s->node_shared->progress[i].steps_complete) <= (int64_t)s->steps)
+      return false;
+  return true;
+}
+
+static void sync_add_losses(struct trm_loss_sums *to, const struct trm_loss_sums *from)
+{
+  double *const value = (double *)to;
+  for (int i = 0; i < TRM_LOSS_SUMS; i++)
+    value[i] += ((const double *)from)[i];
+}
+
+/* Sums the losses of the node's ranks in a binary tree: subtree[k] has the sum of 2^k ranks whose right neighbors are
+ * to come. */
+static void sync_sum_node_losses(const struct sync *s, struct trm_loss_sums *sums)
+{
+  struct trm_loss_sums subtree[32];
+  const unsigned ranks = (unsigned)s->node->size;
+  int level;
+  for (unsigned i = 0; i < ranks; i++) {
+    *sums = s->node_shared->progress[i].sums;
+    for (level = 0; i >> level & 1; level++)
+      sync_add_losses(sums, &subtree[level]);
+    subtree[level] = *sums;
+  }
+  for (*sums = (struct trm_loss_sums){0}, level = 0; level < 32; level++)
+    if (ranks >> level & 1)
+      sync_add_losses(sums, &subtree[level]);
+}
+
+/* Sums the losses, of the ranks of a node in its memory. */
+static int sync_total_losses(struct trm_strategy *strategy, struct trm_loss_sums *sums)
+{
+  struct sync *s = strategy->impl;
+  struct progress_flag *mine = &s->node_shared->progress[s->node->rank];
+  mine->sums = *sums;
+  trm_counter_set(s->node, &mine->steps_complete, (int64_t)s->steps + 1);
+  const double before = s->node->ops->clock(s->node);
+  s->node->ops->wait_until(s->node, sync_losses_published, s);
+  sync_end_timing(s->node, before, &strategy->wait_s, "losses of the node", TRM_TRACE_WAIT);
+  sync_sum_node_losses(s, sums);
+  return sync_sum_losses(strategy, s->cross, sums);
+}
+
 /* One node: sums and updates block after block, while the sum is in the cache, together with the other ranks. One rank
  * takes each block, once its gradients are complete on all ranks; then no rank reads its weights any more in this step.
  * The bits do not depend on which rank it is. Ends when all blocks are taken, or when the loss is not finite. */
@@ -281,7 +329,7 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
     sync_update_node(strategy, &update);
     trm_trace_end("sum and update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   }
-  const int status = sync_sum_losses(strategy, s->all, sums);
+  const int status = sync_total_losses(strategy, sums);
   const double before = s->cross->ops->clock(s->cross);
   for (int b = 0; b < s->buckets; b++)
     s->cross->ops->wait(&s->bucket[b].request);

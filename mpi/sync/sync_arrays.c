@@ -41,7 +41,6 @@ static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *
   s->cross = trm_comm_group(comm, TRM_GROUP_ACROSS_NODES, s->node, first);
   strategy->batch_shard = s->cross->rank * s->node->size + s->node->rank;
   strategy->batch_shards = comm->size;
-  s->all = trm_comm_group(comm, TRM_GROUP_ALL, NULL, strategy->batch_shard);
 }
 
 /* Buckets begin at multiples of SYNC_UNIT. On one node nothing is sent: one bucket. */
@@ -204,7 +203,6 @@ void sync_destroy(struct trm_strategy *strategy)
   trm_free(s->ratios);
   trm_free(s->addends);
   trm_free(s->bucket);
-  s->all->ops->release(s->all);
   s->cross->ops->release(s->cross);
   s->node->ops->release(s->node);
   trm_free(s);

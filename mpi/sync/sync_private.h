@@ -20,6 +20,8 @@ struct bucket {
 struct progress_flag {
   _Alignas(64) struct trm_counter gradients_complete; /* elements since create: a step has strategy->elements of them */
   double loss; /* this rank's partial loss, set before the step's first elements */
+  struct trm_counter steps_complete; /* passes, since create, of which sums has the losses */
+  struct trm_loss_sums sums;
 };
 
 /* Counters and flags in memory shared by the ranks of a node. */
@@ -39,7 +41,6 @@ struct array {
 struct sync {
   struct trm_comm *node;  /* the ranks that share the arrays */
   struct trm_comm *cross; /* one rank per node: those with this rank's number in its node */
-  struct trm_comm *all;   /* all ranks, in order of strategy->batch_shard */
   struct array w, gradients, state[TRM_MAX_STATES - 1]; /* gradients: one for each rank */
   const float **addends; /* (node->size) scratch: gradients of the node's ranks */
   float *block_sum;      /* device, (SYNC_BLOCK) */
