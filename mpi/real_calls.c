@@ -10,8 +10,8 @@
  *
  * An owner answers in a thread that sleeps between polls, since MPI makes no progress at a rank that computes, or
  * (attended) in wait_until. It has buffers for the calls that it is receiving, a limited number, for what came with
- * those that are held back, and for answers under way. Whatever else is sent stays with the caller, apart from messages
- * that MPI sends at once because they are small. So no memory depends on the number of ranks. */
+ * those that are held back, and for answers under way, a limited number to each caller. Whatever else is sent stays
+ * with the caller, apart from messages that MPI sends at once because they are small. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,7 +32,8 @@
 #define BUSY_S 1e-3
 #define RETRY_S 100e-6 /* calls held back are tried again this often */
 
-enum { MAX_RECEIVING = 8, MAX_SPARE = 16 }; /* calls received at a time; buffers kept */
+/* Calls received at a time; answers under way to one caller, in buffers; buffers kept. */
+enum { MAX_RECEIVING = 8, MAX_ANSWERING = 4, MAX_SPARE = 16 };
 
 /* Each call of a rank in progress has a slot, which gives the tags of its messages. */
 enum { SLOTS = 16382, TAG_HEAD = 0 };
@@ -82,9 +83,9 @@ struct trm_calls {
   atomic_uint next_slot;
   /* at an owner */
   struct call *first; /* in order of arrival */
-  int receiving;
+  int receiving, *answering; /* calls received; (size) answers to each caller under way, in buffers */
   double retried;     /* time when calls held back were tried */
-  bool changed;       /* a call has been answered since */
+  bool changed;       /* since then one has been answered, or one may be that had to wait for others */
   void *spare[MAX_SPARE]; /* (spares) buffers of max_bytes */
   int spares;
   struct trm_calls *next_attended;
@@ -245,6 +246,11 @@ static bool calls_try(struct trm_calls *calls, struct call *call)
   const struct trm_call_plan *plan = &calls->plan;
   const MPI_Comm mpi = real_of(calls->comm)->mpi;
   struct call_message *message = &call->message;
+  const bool is_buffered = message->out_bytes > 0 && message->stage < 0;
+  if (is_buffered && calls->answering[call->caller] == MAX_ANSWERING) {
+    call->state = HELD_BACK;
+    return false;
+  }
   call->out = message->out_bytes > 0 ? calls_acquire_buffer(calls, call, REAL_STAGE_OUT) : NULL;
   if (!plan->function(plan->context, call->caller, message->head, call->in, call->out)) {
     calls_release_buffer(calls, call, call->out);
@@ -257,7 +263,8 @@ static bool calls_try(struct trm_calls *calls, struct call *call)
   atomic_thread_fence(memory_order_release);
   MPI_Isend(message->head, (int)plan->head_bytes, MPI_BYTE, call->caller, calls_tag_answer(message->slot), mpi,
             &call->request[0]);
-  if (call->out && message->stage < 0)
+  calls->answering[call->caller] += is_buffered;
+  if (is_buffered)
     MPI_Isend(call->out, (int)message->out_bytes, MPI_BYTE, call->caller, calls_tag_answer(message->slot), mpi,
               &call->request[1]);
   return true;
@@ -295,6 +302,8 @@ bool real_calls_answer(struct trm_calls *calls)
       continue;
     }
     *link = call->next;
+    if (call->out && call->message.stage < 0)
+      calls->changed |= calls->answering[call->caller]-- == MAX_ANSWERING;
     calls_release_buffer(calls, call, call->in);
     calls_release_buffer(calls, call, call->out);
     trm_free(call);
@@ -332,6 +341,7 @@ static void *calls_thread(void *context)
 static int calls_open_owner(struct trm_calls *calls)
 {
   struct real_comm *parent = real_of(calls->parent);
+  calls->answering = trm_alloc((size_t)calls->comm->size * sizeof *calls->answering, "calls");
   for (int i = 0; i < 2 && calls->plan.max_bytes > 0; i++)
     calls->spare[calls->spares++] = trm_alloc(calls->plan.max_bytes, "buffers of calls");
   if (calls->plan.attended) {
@@ -388,6 +398,7 @@ void real_calls_free(struct trm_calls **freed)
     }
   for (int i = 0; i < calls->spares; i++)
     trm_free(calls->spare[i]);
+  trm_free(calls->answering);
   real_stages_free(&calls->stages);
   real_release(calls->comm);
   trm_free((void *)calls->plan.owner);
