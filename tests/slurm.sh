@@ -12,7 +12,12 @@ done
 work=$(mktemp -d)
 state=$work/state
 host=$(hostname -s)
-stop_slurm() {
+stop_slurm() { # jobs first: their steps outlive slurmd
+  scancel --user="$(id -un)" 2> /dev/null
+  for _ in $(seq 50); do
+    [ -z "$(squeue -h 2> /dev/null)" ] && break
+    sleep 0.2
+  done
   for pid in "$state"/slurmd.pid "$state"/slurmctld.pid "$state"/munge/pid; do
     [ -f "$pid" ] && kill "$(cat "$pid")" 2> /dev/null
   done
@@ -126,9 +131,8 @@ requeue mpiexec
 
 # An array: each task has its own run directory and seed.
 job=$(OPTIONS="--train.steps=20" sbatch --parsable --array=1-2 quickstart.sbatch) || fail "sbatch --array"
-for _ in $(seq 300); do
-  [ "$(cat runs/quickstart-"$job"-[12]/summary.json 2> /dev/null | grep -c '"status":"done"')" = 2 ] && break
-  sleep 0.2
+for task in 1 2; do
+  wait_for "${job}_$task"
 done
 for task in 1 2; do
   grep -q "\"seed\":$task[,}]" runs/quickstart-"$job"-$task/summary.json ||
