@@ -36,17 +36,15 @@ static int machine_gradient_seconds(const struct trm_costs *costs, const struct 
   return TRM_OK;
 }
 
-static int machine_array_seconds(const struct trm_costs *costs, size_t elements, int states,
-                                 struct trm_array_costs *arrays)
+static int machine_array_seconds(const struct trm_costs *costs, double bytes, struct trm_array_costs *arrays)
 {
   const struct trm_machine *machine = ((const struct trm_machine_costs *)costs)->machine;
-  const double bytes = (double)(elements * sizeof(float)), update = (3 + 2 * states) * bytes;
   TRM_CHECK(machine_require(machine, "sum"));
   TRM_CHECK(machine_require(machine, "copy"));
   TRM_CHECK(machine_require(machine, "update"));
-  *arrays = (struct trm_array_costs){.sum = trm_machine_seconds(machine, "sum", 0, 3 * bytes, NULL) / (3 * bytes),
-                                     .copy = trm_machine_seconds(machine, "copy", 0, 2 * bytes, NULL) / (2 * bytes),
-                                     .update = trm_machine_seconds(machine, "update", 0, update, NULL) / update};
+  *arrays = (struct trm_array_costs){.sum = trm_machine_seconds(machine, "sum", 0, bytes, NULL) / bytes,
+                                     .copy = trm_machine_seconds(machine, "copy", 0, bytes, NULL) / bytes,
+                                     .update = trm_machine_seconds(machine, "update", 0, bytes, NULL) / bytes};
   return TRM_OK;
 }
 

@@ -56,11 +56,9 @@ static void charged_lamb_direction(struct trm_device *device, const struct trm_u
   charged_pass_time(device, charged_costs(device)->update, 7 * n);
 }
 
-void trm_charged_device_open(struct trm_charged_device *charged, const struct trm_device *inner, struct trm_comm *comm,
-                             const struct trm_array_costs *costs)
+void trm_charged_device_open(struct trm_charged_device *charged, const struct trm_device *inner, struct trm_comm *comm)
 {
-  *charged = (struct trm_charged_device){
-    .device = *inner, .ops = *inner->ops, .inner = inner->ops, .costs = *costs, .comm = comm};
+  *charged = (struct trm_charged_device){.device = *inner, .ops = *inner->ops, .inner = inner->ops, .comm = comm};
   charged->device.ops = &charged->ops;
   charged->ops.copy = charged_copy;
   charged->ops.fill = charged_fill;

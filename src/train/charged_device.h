@@ -11,10 +11,10 @@ struct trm_charged_device {
   struct trm_device device;
   struct trm_device_ops ops;          /* of device */
   const struct trm_device_ops *inner; /* the other device's */
-  struct trm_array_costs costs;
-  struct trm_comm *comm; /* not owned */
+  struct trm_array_costs costs; /* 0 after open */
+  struct trm_comm *comm;        /* not owned */
 };
 
 /* Makes charged->device from an open device, which has to outlive it. Nothing to close. */
-void trm_charged_device_open(struct trm_charged_device *charged, const struct trm_device *inner, struct trm_comm *comm,
-                             const struct trm_array_costs *costs);
+void trm_charged_device_open(struct trm_charged_device *charged, const struct trm_device *inner,
+                             struct trm_comm *comm);

@@ -12,7 +12,6 @@ struct trm_costs {
   /* Sets *seconds to those of one core for a gradient of `rows` rows: reading them, forward, loss, backward. TRM_USAGE:
    * figures of the model's work are missing. */
   int (*gradient)(const struct trm_costs *costs, const struct trm_model *model, size_t rows, double *seconds);
-  /* Sets the costs of arrays with as many elements as the model has parameters, for an optimizer with so many states.
-   * TRM_USAGE: figures are missing. */
-  int (*arrays)(const struct trm_costs *costs, size_t elements, int states, struct trm_array_costs *arrays);
+  /* Sets the costs of arrays that have so many bytes together. TRM_USAGE: figures are missing. */
+  int (*arrays)(const struct trm_costs *costs, double bytes, struct trm_array_costs *arrays);
 };

@@ -164,17 +164,14 @@ static int train_create_models(struct trainer *t)
   return TRM_OK;
 }
 
-/* With simulate.machine: the strategy gets a device that takes time. */
+/* With simulate.machine the strategy gets a device that takes time (train_set_costs). */
 static int train_charge_arrays(struct trainer *t)
 {
-  const struct trm_costs *costs = t->modules->costs;
-  struct trm_array_costs arrays;
   if (t->options->simulate.machine[0] == '\0')
     return TRM_OK;
-  if (!costs)
+  if (!t->modules->costs)
     return trm_error(TRM_USAGE, "simulate.machine: only trireme train reads it");
-  TRM_CHECK(costs->arrays(costs, t->model.parameters, t->optimizer.states, &arrays));
-  trm_charged_device_open(&t->charged, t->modules->device, t->comm, &arrays);
+  trm_charged_device_open(&t->charged, t->modules->device, t->comm);
   return TRM_OK;
 }
 
@@ -227,15 +224,33 @@ static void train_log_setup(const struct trainer *t)
            (double)part[TRM_BUDGET_PROGRAM] * mb, (double)part[TRM_BUDGET_CHECKPOINT] * mb);
 }
 
-/* Checks that simulate.machine has the figures of this model, which is bound. */
-static int train_set_costs(struct trainer *t)
+/* With simulate.machine: bytes that all ranks of the process have allocated, by the first or last that looks.
+ * Collective. */
+static double train_allocated(struct trainer *t, enum trm_op op)
 {
+  double bytes = (double)trm_memory_allocated();
+  if (t->modules->costs)
+    t->comm->ops->allreduce(t->comm, &bytes, 1, TRM_DOUBLE, op);
+  return bytes;
+}
+
+/* Takes the figures of the model, which is bound, from simulate.machine, and those of arrays as large as all that a
+ * node's ranks have allocated since `before`: none stays in a cache that they do not fit into together. Collective. */
+static int train_set_costs(struct trainer *t, double before)
+{
+  const struct trm_costs *costs = t->modules->costs;
   struct trm_slowdown *s = &t->slowdown;
-  s->costs = t->modules->costs;
+  s->costs = costs;
   s->model = &t->model;
   s->passes = (size_t)(t->lanes.count > 0 ? t->lanes.count : t->options->train.accumulate);
   s->pass_rows = 1;
-  return s->costs ? s->costs->gradient(s->costs, s->model, s->pass_rows, &s->pass_s) : TRM_OK;
+  if (!costs)
+    return TRM_OK;
+  struct trm_comm *node = t->comm->ops->split_node(t->comm, TRM_SHARE_NODE);
+  const double bytes = (train_allocated(t, TRM_MAX) - before) * node->size / t->comm->size;
+  node->ops->release(node);
+  TRM_CHECK(costs->arrays(costs, bytes, &t->charged.costs));
+  return costs->gradient(costs, s->model, s->pass_rows, &s->pass_s);
 }
 
 /* Plans what rank 0 gathers, tensors and then local states: for checkpoints, and at the end to hash the weights.
@@ -262,6 +277,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(train_open_data(t));
   trm_budget_charge_data(&t->budget);
   TRM_CHECK(train_count_steps(t));
+  const double allocated = train_allocated(t, TRM_MIN);
   TRM_CHECK(train_create_models(t));
   TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
@@ -278,7 +294,7 @@ static int train_set_up(struct trainer *t)
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
-  TRM_CHECK(train_set_costs(t));
+  TRM_CHECK(train_set_costs(t, allocated));
   TRM_CHECK(trainer_init_or_resume(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, t->options, resumed) : TRM_OK;

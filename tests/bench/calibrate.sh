@@ -1,10 +1,11 @@
 #!/bin/bash
 # Virtual runs with this machine's figures compared with real runs: seconds of an update, and mean staleness.
 #
-#   [ROUNDS=5] [RANKS="2 4"] [MODELS="small large"] [METHODS="sync asgd ssp easgd"] tests/bench/calibrate.sh
+#   [ROUNDS=5] [RANKS="2 4"] [MODELS="small large"] [METHODS="sync asgd ssp easgd"] [JITTER=0.07] tests/bench/calibrate.sh
 #
 # In each round the machine is calibrated for each model and number of ranks (trireme plan --calibrate, by as many
-# ranks), and every real run follows its virtual run. Prints medians over rounds of the times, of predicted / real, and
+# ranks), and every real run follows its virtual run. JITTER: spread of the seconds of a gradient (run.jitter of the
+# virtual runs; in traces of two ranks, run.trace=steps, it was 0.02 to 0.12). Prints medians over rounds of the times, of predicted / real, and
 # of the stalenesses; exits with 1 if a ratio, or that of the stalenesses plus one (to compare small ones), is beyond
 # 15 %. For a machine without other work.
 ROUNDS=${ROUNDS:-5}
@@ -12,6 +13,7 @@ ROUNDS=${ROUNDS:-5}
 RANKS=${RANKS:-2 4}
 MODELS=${MODELS:-small large}
 METHODS=${METHODS:-sync asgd ssp easgd}
+JITTER=${JITTER:-0.07}
 export OMP_NUM_THREADS=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -44,7 +46,7 @@ for round in $(seq "$ROUNDS"); do
         { cat plan.log >&2; exit 1; }
       for method in $METHODS; do
         job 1 train $model.yaml --run.dir=run --strategy.name="$method" --simulate.workers="$ranks" --simulate.nodes=1 \
-          --simulate.machine=machine.json --simulate.gradients=no > train.log 2>&1 || { cat train.log >&2; exit 1; }
+          --simulate.machine=machine.json --simulate.gradients=no --run.jitter="lognormal $JITTER" > train.log 2>&1 || { cat train.log >&2; exit 1; }
         row $model "$method" "$ranks" predicted
         job "$ranks" train $model.yaml --run.dir=run --strategy.name="$method" > train.log 2>&1 ||
           { cat train.log >&2; exit 1; }
