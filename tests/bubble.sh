@@ -18,7 +18,7 @@ for schedule in gpipe 1f1b interleaved 2bw; do
     for _ in 1 2 3; do # other processes can only add idle time
       launch 4 "$TRIREME" train --model="$model" --data.file=digits.h5 --run.dir=$schedule$micros --run.overwrite=yes \
         --run.checkpoint_every=-1 --parallel.pipeline=4 --parallel.schedule=$schedule --train.accumulate=$micros \
-        --train.steps=4 --train.batch=32 --device.compute=sleep --device.gflops="${TRM_BUBBLE_GFLOPS:-0.3}" \
+        --train.steps=3 --train.batch=32 --device.compute=sleep --device.gflops="${TRM_BUBBLE_GFLOPS:-0.3}" \
         > $schedule$micros.log 2>&1 || { cat $schedule$micros.log; fail "$what"; }
       measured=$(json_number bubble $schedule$micros/summary.json)
       theory=$(json_number bubble_theory $schedule$micros/summary.json)

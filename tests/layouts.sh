@@ -8,7 +8,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 part=${1:-some} table=${2:-/dev/null}
-every=13
+every=17
 [ -z "${TRM_TEST_QUICK:-}" ] || every=97
 [ "$part" != all ] || every=1
 every=${TRM_LAYOUTS_EVERY:-$every}

@@ -190,9 +190,9 @@ static void counted_check(struct share *s)
   const size_t n = s->whole->model.parameters;
   float *count = trm_alloc(n * sizeof *count, "test");
   for (int k = 0; k < trm_model_parameter_count(&s->model); k++) {
-    const struct trm_parameter *p = trm_model_parameter(&s->model, k);
+    const struct trm_parameter *p = trm_model_parameter(&s->model, k), *whole = whole_of(s, p);
     for (size_t e = 0; p->primary && e < p->count; e++)
-      count[whole_of(s, p)->offset + trm_slice_full_index(&p->slice, e)]++;
+      count[whole->offset + trm_slice_full_index(&p->slice, e)]++;
   }
   world->ops->allreduce(world, count, n, TRM_FLOAT, TRM_SUM);
   for (int k = 0; k < trm_model_parameter_count(&s->whole->model); k++) {
