@@ -89,7 +89,7 @@ bool param_server_runs_calls(const struct param_server *server, int replica, siz
 struct server_request {
   int replica, kind;
   size_t first, last;          /* last 0: all chunks */
-  bool direct;                 /* of these, chunks on which this rank runs calls itself alone */
+  bool direct;                 /* of these, only chunks on which this rank runs calls itself */
   double value[SERVER_VALUES];
   double *per_chunk;           /* (chunks), NULL: 0 */
   const float *in;             /* (elements) whole array, NULL: none */

@@ -271,7 +271,7 @@ static void sync_sum_node_losses(const struct sync *s, struct trm_loss_sums *sum
       sync_add_losses(sums, &subtree[level]);
 }
 
-/* Sums the losses, of the ranks of a node in its memory. */
+/* Sums the losses of all ranks: within a node in its shared memory, then between nodes. Collective. */
 static int sync_total_losses(struct trm_strategy *strategy, struct trm_loss_sums *sums)
 {
   struct sync *s = strategy->impl;

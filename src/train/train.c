@@ -219,9 +219,10 @@ static void train_log_setup(const struct trainer *t)
     trm_info("simulate.gradients=no: times alone: loss and accuracy are not measured, weights not trained");
   const size_t *part = t->budget.part;
   trm_info("memory: %.1f MB a rank: weights, gradients and optimizer %.1f, activations %.1f, data %.1f, program and "
-           "libraries %.1f, checkpoints %.1f", (double)trm_budget_total(&t->budget) * mb, (double)part[TRM_BUDGET_WEIGHTS] * mb,
-           (double)part[TRM_BUDGET_ACTIVATIONS] * mb, (double)part[TRM_BUDGET_DATA] * mb,
-           (double)part[TRM_BUDGET_PROGRAM] * mb, (double)part[TRM_BUDGET_CHECKPOINT] * mb);
+           "libraries %.1f, checkpoints %.1f", (double)trm_budget_total(&t->budget) * mb,
+           (double)part[TRM_BUDGET_WEIGHTS] * mb, (double)part[TRM_BUDGET_ACTIVATIONS] * mb,
+           (double)part[TRM_BUDGET_DATA] * mb, (double)part[TRM_BUDGET_PROGRAM] * mb,
+           (double)part[TRM_BUDGET_CHECKPOINT] * mb);
 }
 
 /* With simulate.machine: bytes that all ranks of the process have allocated, by the first or last that looks.

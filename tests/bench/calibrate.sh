@@ -30,7 +30,7 @@ run: {overwrite: yes, checkpoint_every: -1}
 END
 done
 
-# trained OPTION...: "seconds of an update, staleness" of a run that has ended
+# figures: "seconds of an update, staleness" of the run that has ended last
 figures() {
   awk -v s="$(json_value train_s < run/summary.json)" -v n="$(json_value steps < run/summary.json)" \
     -v late="$(json_value staleness_mean < run/summary.json)" 'BEGIN { printf "%.9f %.4f\n", s / n, late }'
