@@ -62,7 +62,8 @@ struct real_call {
   void *out; /* the caller's */
 };
 
-enum call_state { RECEIVING, HELD_BACK, ANSWERING };
+/* POSTPONED: not tried yet, until fewer answers are under way; HELD_BACK: by the function. */
+enum call_state { RECEIVING, POSTPONED, HELD_BACK, ANSWERING };
 
 /* At the owner. */
 struct call {
@@ -235,7 +236,7 @@ static bool calls_take(struct trm_calls *calls)
 static bool calls_is_preceded(const struct trm_calls *calls, const struct call *call)
 {
   for (const struct call *earlier = calls->first; earlier != call; earlier = earlier->next)
-    if (earlier->caller == call->caller && earlier->state == RECEIVING)
+    if (earlier->caller == call->caller && earlier->state <= POSTPONED)
       return true;
   return false;
 }
@@ -248,7 +249,7 @@ static bool calls_try(struct trm_calls *calls, struct call *call)
   struct call_message *message = &call->message;
   const bool is_buffered = message->out_bytes > 0 && message->stage < 0;
   if (is_buffered && calls->answering[call->caller] == MAX_ANSWERING) {
-    call->state = HELD_BACK;
+    call->state = call->state == HELD_BACK ? HELD_BACK : POSTPONED;
     return false;
   }
   call->out = message->out_bytes > 0 ? calls_acquire_buffer(calls, call, REAL_STAGE_OUT) : NULL;
@@ -274,8 +275,8 @@ static bool calls_try(struct trm_calls *calls, struct call *call)
 static bool calls_advance(struct trm_calls *calls, struct call *call, bool retry)
 {
   int complete = 0;
-  if (call->state == HELD_BACK)
-    return retry && calls_try(calls, call);
+  if (call->state == HELD_BACK || call->state == POSTPONED)
+    return retry && (call->state == HELD_BACK || !calls_is_preceded(calls, call)) && calls_try(calls, call);
   MPI_Testall(2, call->request, &complete, MPI_STATUSES_IGNORE);
   if (!complete || (call->state == RECEIVING && calls_is_preceded(calls, call)))
     return false;

@@ -716,7 +716,9 @@ static bool call_answer(void *context, int caller, void *data, const void *in, v
 /* Some calls to each of the owners, all in progress at once; waited for from last to first. */
 static void call_all(struct trm_comm *comm, struct trm_calls *calls, const bool *owner, int64_t *number)
 {
-  static const size_t bytes[][2] = {{0, 0}, {MAX_CALL, 0}, {0, 1}, {5, 77}, {3001, MAX_CALL - 1}, {70001, 70003}};
+  /* at last so many answers that one waits for others, and one that need not */
+  static const size_t bytes[][2] = {{0, 0}, {MAX_CALL, 0}, {0, 1}, {5, 77}, {3001, MAX_CALL - 1}, {70001, 70003},
+                                    {0, MAX_CALL}, {0, MAX_CALL}, {0, MAX_CALL}, {0, MAX_CALL}, {1, 0}};
   enum { KINDS = sizeof bytes / sizeof *bytes };
   const size_t count = KINDS * (size_t)comm->size;
   struct trm_request **request = trm_alloc(count * sizeof *request, "test");
