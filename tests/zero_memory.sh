@@ -24,12 +24,26 @@ look() {
   done 2> /dev/null < "$3"
 }
 
+# stand_still PROCESS...: stops them, until they run no more
+stand_still() {
+  local process state
+  [ $# -gt 0 ] && kill -STOP "$@" 2> /dev/null
+  for process; do
+    for _ in $(seq 100); do
+      state=$(sed 's/.*) \(.\).*/\1/' "/proc/$process/stat" 2> /dev/null)
+      [[ "$state" != [RSD] ]] && break
+      sleep 0.01
+    done
+  done
+}
+
 # watched RANKS KIB MODEL OPTION...: trains with a limit on each process's address space; sets status to the exit
 # status. Peaks over all ranks, KiB: resident (rank 0's, which is the largest anyway), addresses. part, with shared
 # memory: a rank's share of the peak sum, counting shared pages once (Pss; the Pss of one rank alone includes what
-# others have not touched yet).
+# others have not touched yet). The ranks stand still while it is read: a page that a second rank touches between the
+# reading of the one's Pss and of the other's would count one and a half times.
 watched() {
-  local ranks=$1 limit=$2 model=$3 rank job now own all
+  local ranks=$1 limit=$2 model=$3 rank job now own all ids
   shift 3
   resident=0 part=0 addresses=0 status=0
   rm -f rank.*
@@ -40,9 +54,10 @@ watched() {
     --run.overwrite=yes --log.quiet=yes "$@" > log 2>&1 &
   job=$!
   while kill -0 $job 2> /dev/null; do
-    all=0
-    for rank in rank.*; do
-      rank=/proc/${rank#rank.}
+    all=0 ids=(rank.*) ids=("${ids[@]#rank.}")
+    [[ "$*" != *share=node* ]] || stand_still "${ids[@]}"
+    for rank in "${ids[@]}"; do
+      rank=/proc/$rank
       [ "$rank/exe" -ef "$TRIREME" ] || continue
       look resident VmHWM "$rank/status"
       look addresses VmPeak "$rank/status"
@@ -51,6 +66,7 @@ watched() {
       look own Pss "$rank/smaps_rollup"
       all=$((all + own))
     done
+    [ ${#ids[@]} = 0 ] || kill -CONT "${ids[@]}" 2> /dev/null
     [ $((all / ranks)) -le $part ] || part=$((all / ranks))
     sleep 0.1
   done
