@@ -45,7 +45,8 @@ static void sync_sum_block(struct trm_strategy *strategy, float *to, size_t at, 
   struct sync *s = strategy->impl;
   for (int i = 0; i < s->node->size; i++)
     s->addends[i] = (const float *)s->gradients.shared.base[i] + at;
-  strategy->device->ops->sum(strategy->device, to, s->addends, s->node->size, n);
+  strategy->device->ops->sum(strategy->device, &(struct trm_sum){
+    .to = to, .from = s->addends, .count = s->node->size, .n = n});
 }
 
 static size_t sync_block_size(size_t at, size_t high)
