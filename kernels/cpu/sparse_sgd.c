@@ -150,7 +150,8 @@ CPU_CLONES static void sparse_sgd_rows(const struct trm_sparse_sgd_rows *it, siz
 
 void cpu_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd_rows *call)
 {
-  const size_t rows = call->rows, most = call->sgd.update_rows, update_rows = most > 0 && most < rows ? most : rows;
+  const size_t rows = call->rows, limit = call->sgd.update_rows;
+  const size_t update_rows = limit > 0 && limit < rows ? limit : rows;
 
   memset(call->sums, 0, sizeof *call->sums);
   if (rows > 0)

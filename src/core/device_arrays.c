@@ -3,9 +3,10 @@
 
 /* An array of n elements that are all accessed; one of which only `some` are, of `n` that lie from the first to the
  * last. NULL: not accessed. */
-#define PART(name, n, some, how) \
-  {offsetof(__typeof__(*call), name), 0, call->name ? how : 0, (n) * sizeof * call->name, (some) * sizeof * call->name}
-#define ARRAY(name, n, how) PART(name, n, n, how)
+#define ARRAY(name, n, access) PART(name, n, n, access)
+#define PART(name, n, some, access)                               \
+  {offsetof(__typeof__(*call), name), 0, call->name ? access : 0, \
+   (n) * sizeof(*call->name), (some) * sizeof(*call->name)}
 #define READS(name, n) ARRAY(name, n, TRM_READS)
 #define WRITES(name, n) ARRAY(name, n, TRM_WRITES)
 #define UPDATES(name, n) ARRAY(name, n, TRM_UPDATES)
