@@ -39,7 +39,7 @@ static int sync_node_barrier(struct trm_strategy *strategy)
 
 /* -- sums */
 
-/* to (n) = the sum of the elements [at, at + n) of the node's gradients, several arrays. n: at most SYNC_BLOCK. */
+/* to (n) = the sum of the elements [at, at + n) of the node's gradients, several arrays. n: at most a block. */
 static void sync_sum_block(struct trm_strategy *strategy, float *to, size_t at, size_t n)
 {
   struct sync *s = strategy->impl;
@@ -48,9 +48,9 @@ static void sync_sum_block(struct trm_strategy *strategy, float *to, size_t at, 
   strategy->device->ops->sum(strategy->device, to, s->addends, s->node->size, n);
 }
 
-static size_t sync_block_size(size_t at, size_t high)
+static size_t sync_block_size(const struct sync *s, size_t at, size_t high)
 {
-  return high - at < SYNC_BLOCK ? high - at : SYNC_BLOCK;
+  return high - at < s->block ? high - at : s->block;
 }
 
 /* Sums the gradients of the node into this rank's slice of its own gradient array, which no other rank reads. */
@@ -59,8 +59,8 @@ static void sync_sum_slice(struct trm_strategy *strategy, struct interval slice)
   struct sync *s = strategy->impl;
   if (s->node->size == 1)
     return;
-  for (size_t at = slice.low; at < slice.high; at += SYNC_BLOCK) {
-    const size_t n = sync_block_size(at, slice.high);
+  for (size_t at = slice.low; at < slice.high; at += s->block) {
+    const size_t n = sync_block_size(s, at, slice.high);
     sync_sum_block(strategy, s->block_sum, at, n);
     strategy->device->ops->copy(strategy->device, strategy->g + at, s->block_sum, n * sizeof(float));
   }
@@ -291,14 +291,14 @@ static int sync_total_losses(struct trm_strategy *strategy, struct trm_loss_sums
 static void sync_update_node(struct trm_strategy *strategy, const struct trm_update *update)
 {
   struct sync *s = strategy->impl;
-  const int64_t blocks = (int64_t)((strategy->elements + SYNC_BLOCK - 1) / SYNC_BLOCK);
+  const int64_t blocks = (int64_t)((strategy->elements + s->block - 1) / s->block);
   const int64_t first = (int64_t)s->steps * blocks;
   for (;;) {
     int64_t taken = trm_counter_get(&s->node_shared->blocks_taken);
     const int64_t next = taken > first ? taken : first; /* a failed step may leave blocks */
     if (next == first + blocks)
       return;
-    const size_t at = (size_t)(next - first) * SYNC_BLOCK, n = sync_block_size(at, strategy->elements);
+    const size_t at = (size_t)(next - first) * s->block, n = sync_block_size(s, at, strategy->elements);
     if (!sync_node_complete(strategy, at + n))
       sync_await_node(strategy, at + n);
     if (!sync_losses_finite(s))
