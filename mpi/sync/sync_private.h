@@ -20,9 +20,7 @@ struct bucket {
 /* A rank's progress, read by the other ranks of its node. A cache line. */
 struct progress_flag {
   _Alignas(64) struct trm_counter gradients_complete; /* elements since create: a step has strategy->elements of them */
-  double loss; /* this rank's partial loss, set before the step's first elements */
-  struct trm_counter steps_complete; /* steps since create; set after sums */
-  struct trm_loss_sums sums;         /* this rank's, of the last of these steps; unchanged until the step's end */
+  struct trm_loss_sums sums; /* this rank's, set before the step's first elements, unchanged until the step's end */
 };
 
 /* Counters and flags in memory shared by the ranks of a node. */
