@@ -338,23 +338,21 @@ static const uint16_t *onednn_round_factor(struct buffer *buffer, const float *f
   return to;
 }
 
-static void onednn_gemm_f32(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
-                            const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
+static void onednn_gemm_f32(const struct trm_gemm *it)
 {
-  const struct product p = {transpose_a, transpose_b, m, n, k, alpha, beta, a, b, c, lda, ldb, ldc};
+  const struct product p = product_of(it);
 
   product_run(&p, &onednn_limits, blas_threads, onednn_multiply_f32);
 }
 
-static void onednn_gemm_bf16(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
-                             const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
+static void onednn_gemm_bf16(const struct trm_gemm *it)
 {
-  struct product p = {transpose_a, transpose_b, m, n, k, alpha, beta, NULL, NULL, c, lda, ldb, ldc};
+  struct product p = product_of(it);
   struct worker *self = &worker[product_thread()];
 
-  if (m > 0 && n > 0 && k > 0) {
-    p.a = onednn_round_factor(&self->factor[A], a, transpose_a ? k : m, transpose_a ? m : k, &p.lda);
-    p.b = onednn_round_factor(&self->factor[B], b, transpose_b ? n : k, transpose_b ? k : n, &p.ldb);
+  if (p.m > 0 && p.n > 0 && p.k > 0) {
+    p.a = onednn_round_factor(&self->factor[A], it->a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, &p.lda);
+    p.b = onednn_round_factor(&self->factor[B], it->b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, &p.ldb);
   }
   product_run(&p, &onednn_limits, blas_threads, onednn_multiply_bf16);
 }

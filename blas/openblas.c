@@ -68,15 +68,14 @@ static void openblas_multiply_block(const struct product *p, const struct block 
               (int)p->ldb, p->beta, p->c + block->top * p->ldc + block->left, (int)p->ldc);
 }
 
-static void openblas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
-                          size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
+static void openblas_gemm(const struct trm_gemm *it)
 {
-  const struct product p = {transpose_a, transpose_b, m, n, k, alpha, beta, a, b, c, lda, ldb, ldc};
+  const struct product p = product_of(it);
 
-  if (m > INT_MAX || n > INT_MAX || k > INT_MAX || lda > INT_MAX || ldb > INT_MAX || ldc > INT_MAX)
+  if (p.m > INT_MAX || p.n > INT_MAX || p.k > INT_MAX || p.lda > INT_MAX || p.ldb > INT_MAX || p.ldc > INT_MAX)
     trm_abort_on_error(
-      trm_error(TRM_FAILED, BLAS_NAME ": a product (%zu, %zu) x (%zu, %zu) is too large for the library's integers", m,
-                k, k, n));
+      trm_error(TRM_FAILED, BLAS_NAME ": a product (%zu, %zu) x (%zu, %zu) is too large for the library's integers",
+                p.m, p.k, p.k, p.n));
   const struct product_limits limits = {(size_t)blas_threads, BLOCK_MIN_WORK};
   openblas_keep_to_one_thread();
   product_run(&p, &limits, blas_threads, openblas_multiply_block);

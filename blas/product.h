@@ -6,8 +6,7 @@
  * several threads divides a long k differently). */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "core/device.h"
 
 /* C (m, n) = alpha op(A) op(B) + beta C, row-major; a and b are of the type that the block function knows. */
 struct product {
@@ -18,6 +17,12 @@ struct product {
   float *c;
   size_t lda, ldb, ldc;
 };
+
+static inline struct product product_of(const struct trm_gemm *it)
+{
+  return (struct product){it->transpose_a, it->transpose_b, it->m, it->n, it->k, it->alpha, it->beta, it->a, it->b,
+                          it->c, it->lda, it->ldb, it->ldc};
+}
 
 /* Rows [top, bottom) and columns [left, right) of C, not empty. */
 struct block {

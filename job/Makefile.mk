@@ -1,3 +1,7 @@
 # To add a file: its name, one per line, in one of these lists (public headers in the second).
-libtrireme_la_SOURCES += job/job.c
-jobinclude_HEADERS += job/job.h
+libtrireme_la_SOURCES += \
+  job/cores.c \
+  job/job.c
+jobinclude_HEADERS += \
+  job/cores.h \
+  job/job.h

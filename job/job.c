@@ -1,11 +1,5 @@
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-#define _GNU_SOURCE
 #include "job/job.h"
 
-#include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -13,6 +7,7 @@
 #include "core/status.h"
 #include "datasets/datasets.h"
 #include "exchange/exchange.h"
+#include "job/cores.h"
 #include "kernels/kernels.h"
 #include "mpi/grid.h"
 #include "mpi/network.h"
@@ -20,57 +15,19 @@
 #include "mpi/real.h"
 #include "mpi/strategies.h"
 
-/* Threads of this rank: as requested, else OMP_NUM_THREADS, else the cores that it may use, divided among the ranks of
- * its node that may use the same ones. *oversubscribed: the node has fewer cores than threads. Collective over node. */
-static int job_choose_threads(struct trm_comm *node, int requested, bool *oversubscribed)
-{
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  if (sched_getaffinity(0, sizeof mine, &mine) != 0)
-    CPU_SET(0, &mine);
-  cpu_set_t *all = trm_alloc((size_t)node->size * sizeof *all, "processor sets");
-  node->ops->allgather(node, &mine, all, sizeof mine, TRM_BYTE);
-  cpu_set_t any = mine;
-  int sharing = 0;
-  for (int i = 0; i < node->size; i++) {
-    sharing += CPU_EQUAL(&all[i], &mine);
-    CPU_OR(&any, &any, &all[i]);
-  }
-  trm_free(all);
-
-  const char *openmp = getenv("OMP_NUM_THREADS");
-  int threads = requested;
-  if (threads == 0 && openmp)
-    threads = atoi(openmp);
-  if (threads <= 0)
-    threads = CPU_COUNT(&mine) / sharing;
-  if (threads < 1)
-    threads = 1;
-
-  int64_t busy = threads;
-  node->ops->allreduce(node, &busy, 1, TRM_INT64, TRM_SUM);
-  *oversubscribed = busy > CPU_COUNT(&any);
-  if (*oversubscribed && node->rank == 0)
-    trm_warn("parallel.threads: %d ranks of this node have %lld threads in all for %d cores, so that they slow one "
-             "another down: use fewer threads or ranks, or another binding",
-             node->size, (long long)busy, CPU_COUNT(&any));
-  return threads;
-}
-
 static int job_open_device(struct trm_job *job)
 {
   struct trm_comm *comm = job->modules.comm;
   struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
-  bool oversubscribed;
-  const int threads = job_choose_threads(node, (int)job->options.parallel.threads, &oversubscribed);
+  trm_cores_choose(&job->cores, node, (int)job->options.parallel.threads);
   const int index = node->rank;
   node->ops->release(node);
-  int32_t any_oversubscribed = oversubscribed;
+  int32_t any_oversubscribed = job->cores.oversubscribed;
   comm->ops->allreduce(comm, &any_oversubscribed, 1, TRM_INT32, TRM_MAX);
   if (any_oversubscribed)
     trm_comm_set_oversubscribed();
   TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas,
-                            job->options.device.matmul, index, threads));
+                            job->options.device.matmul, index, job->cores.threads));
   job->modules.device = &job->device;
   return TRM_OK;
 }
@@ -151,6 +108,8 @@ int trm_job_train(struct trm_job *job, struct trm_result *result)
   const struct trm_network *network = job->network;
   struct job_training training = {job, result};
   *result = (struct trm_result){.status = "failed"};
+  if (job->options.strategy.servers == 0) /* all ranks do the same */
+    trm_cores_bind(&job->cores);
   return network->run(&job->options, job->modules.comm,
                       network->in_one_process ? job_train_virtual_rank : job_train_rank, &training);
 }

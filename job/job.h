@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include "job/cores.h"
 #include "train/train.h"
 
 TRM_BEGIN_DECLS
@@ -24,6 +25,7 @@ struct trm_job {
   struct trm_options options; /* owned; read by open, then changed only by the caller */
   struct trm_modules modules; /* set by open, but for grid and pipeline; then the caller may set others */
   struct trm_device device;   /* modules.device once it is open */
+  struct trm_cores cores;     /* set by open */
   bool serial;                /* set by the caller before open: one rank without MPI */
   const struct trm_network *network; /* modules.comm's; NULL: not started */
 };

@@ -336,7 +336,7 @@ static void measure_sum_run(struct trial *trial, bool backward)
 {
   (void)backward;
   const float *const from[] = {trial->x, trial->workspace};
-  trial->device->ops->sum(trial->device, trial->y, from, 2, trial->n);
+  trial->device->ops->sum(trial->device, &(struct trm_sum){.to = trial->y, .from = from, .count = 2, .n = trial->n});
 }
 
 static void measure_copy_run(struct trial *trial, bool backward)

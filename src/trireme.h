@@ -14,6 +14,7 @@
 #include "core/options.h"
 #include "core/random.h"
 #include "core/status.h"
+#include "job/cores.h"
 #include "job/job.h"
 #include "nn/graph.h"
 #include "nn/input.h"

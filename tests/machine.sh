@@ -38,15 +38,15 @@ takes() {
   pass "$3: $2 ms"
 }
 
-# sync: the gradient; one rank sums and updates the one block; a barrier, a latency. Two ranks have half of a gradient
-# each. Four share two cores: a fourth each, in twice the time; their sum has five arrays, not three, and a collective
-# takes two latencies.
+# sync: the gradient; sums and updates of two blocks, of 4096 and 3754 elements, at the same time; a barrier, a latency.
+# Two ranks have half of a gradient each. Four share two cores: a fourth each, in twice the time; their sum has five
+# arrays, not three, and a collective takes two latencies.
 takes 1 320 "sync, 1 rank" machine
-takes 2 300 "sync, 2 ranks" machine
-takes 2 300 "sync, 2 ranks, times alone" machine --simulate.gradients=no
-takes 4 393.333 "sync, 4 ranks on 2 cores" machine
-takes 4 323.333 "sync, 4 ranks on 4 cores" machine --simulate.cores=4
-takes 2 440 "sync, 2 ranks, accumulating" machine --train.accumulate=2 --run.slow=0:2,1:2
+takes 2 242.614 "sync, 2 ranks" machine
+takes 2 242.614 "sync, 2 ranks, times alone" machine --simulate.gradients=no
+takes 4 310.442 "sync, 4 ranks on 2 cores" machine
+takes 4 240.442 "sync, 4 ranks on 4 cores" machine --simulate.cores=4
+takes 2 382.614 "sync, 2 ranks, accumulating" machine --train.accumulate=2 --run.slow=0:2,1:2
 # asgd: the gradient, the update, a copy of the weights back; a copy of them at the start. On two cores the gradients of
 # two workers are computed at the same time, their updates after one another; one waits for the other once.
 takes 1 340.5 "asgd, 1 worker" near --strategy.name=asgd

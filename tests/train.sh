@@ -277,6 +277,28 @@ run 1 windows1 --data.memory=1M
 run 3 windows3 --data.memory=1M
 compare windows1 windows3
 
+# -- twice as many ranks as cores: each core has two of them
+cores=$(nproc)
+if [ "$cores" -gt 1 ] && [ "$cores" -le 4 ]; then
+  # shellcheck disable=SC2016 # that shell expands it
+  launch $((2 * cores)) bash -c 'echo > rank.$$; exec "$@"' rank "$TRIREME" train config.yaml --run.dir=shared_cores \
+    > shared_cores.log 2>&1 &
+  job=$!
+  while kill -0 $job 2> /dev/null; do
+    for rank in rank.*; do
+      own=$(awk '/^Cpus_allowed_list/ { print $2 }' "/proc/${rank#rank.}/status" 2> /dev/null)
+      [ -z "$own" ] || echo "$own" > "$rank"
+    done
+    sleep 0.02
+  done
+  wait $job || { cat shared_cores.log; fail "twice as many ranks as cores"; }
+  bound=$(cat rank.* | sort | uniq -c | awk '$1 == 2 && $2 ~ /^[0-9]+$/ { n++ } END { print n + 0 }')
+  [ "$bound" = "$cores" ] || { head rank.*; fail "$bound of $cores cores have two ranks"; }
+  pass "twice as many ranks as cores: two ranks for each core"
+else
+  echo "skipped: twice as many ranks as cores (there are $cores)"
+fi
+
 # -- a full disk: the writing rank reports it, all ranks end
 if mkdir full && mount -t tmpfs -o size=64k tmpfs full 2> /dev/null; then
   launch 2 "$TRIREME" train config.yaml --data.validation=0.1 --train.steps=3 --run.dir=full/run > full.log 2>&1

@@ -50,7 +50,8 @@ static void bench_allreduce_run_shared(struct reduction *r, size_t n)
   for (int i = 0; i < r->node->size; i++)
     r->from[i] = (const float *)r->inputs.base[i] + low;
   r->node->ops->barrier(r->node);
-  device->ops->sum(device, (float *)r->sum.base[0] + low, r->from, r->node->size, high - low);
+  device->ops->sum(device, &(struct trm_sum){
+    .to = (float *)r->sum.base[0] + low, .from = r->from, .count = r->node->size, .n = high - low});
   device->ops->sync(device); /* only the CPU device shares memory, and its sums record no failure */
   r->node->ops->barrier(r->node);
 }

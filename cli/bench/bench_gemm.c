@@ -47,8 +47,10 @@ double bench_product_time(const struct bench_product *p, struct trm_job *job)
   struct trm_device *device = &job->device;
   struct trm_comm *comm = job->modules.comm;
   const double begin = comm->ops->clock(comm);
-  device->ops->gemm(device, p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a, p->transpose_a ? p->m : p->k,
-                    p->b, p->transpose_b ? p->k : p->n, 0, p->c, p->n);
+  device->ops->gemm(device, &(struct trm_gemm){
+    .transpose_a = p->transpose_a, .transpose_b = p->transpose_b, .m = p->m, .n = p->n, .k = p->k, .alpha = 1,
+    .a = p->a, .lda = p->transpose_a ? p->m : p->k, .b = p->b, .ldb = p->transpose_b ? p->k : p->n, .c = p->c,
+    .ldc = p->n});
   device->ops->sync(device); /* failures are reported again by the next sync */
   return comm->ops->clock(comm) - begin;
 }

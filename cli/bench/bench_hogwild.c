@@ -137,7 +137,8 @@ static int hog_kernel_epoch(struct hogwild *h, enum method method, uint64_t epoc
     next = high;
     TRM_CHECK(hog_fetch_rows(h, method == COPIED, epoch, (size_t)low, high));
     struct trm_sparse_sums sums;
-    device->ops->sparse_sgd(device, sgd, h->row, h->target, w, NULL, &sums, high - (size_t)low);
+    device->ops->sparse_sgd(device, &(struct trm_sparse_sgd_rows){
+      .sgd = *sgd, .row = h->row, .target = h->target, .w = w, .sums = &sums, .rows = high - (size_t)low});
     h->sums.updates += sums.updates;
     h->sums.written += sums.written;
     h->sums.conflicts += sums.conflicts;

@@ -50,7 +50,8 @@ static bool bench_ps_apply_sgd(void *context, const struct server_chunk *chunk, 
 {
   struct bench *b = context;
   const struct trm_update sgd = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1};
-  b->device->ops->update(b->device, &sgd, server_array(chunk, 0), call->in, NULL, NULL, chunk->n);
+  b->device->ops->update(b->device, &(struct trm_update_arrays){
+    .update = sgd, .w = server_array(chunk, 0), .g = call->in, .n = chunk->n});
   memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
   return true;
 }

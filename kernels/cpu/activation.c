@@ -2,12 +2,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
-struct activation {
-  enum trm_activation kind;
-  const float *x, *y, *dy; /* (n) */
-  float *to;               /* (n) */
-};
-
 /* The tanh form of gelu is x * sigmoid(GELU_SLOPE * (x + GELU_CUBE * x^3)): sqrt(8 / pi) and 0.044715. */
 #define GELU_SLOPE 1.595769122f
 #define GELU_CUBE 0.044715f
@@ -30,9 +24,9 @@ CPU_INLINE float activation_gelu_slope(float x)
 
 CPU_CLONES static void activation_forward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct activation *it = arguments;
+  const struct trm_activation_forward *it = arguments;
   const float *x = it->x + low;
-  float *y = it->to + low;
+  float *y = it->y + low;
   const size_t n = high - low;
 
   switch (it->kind) {
@@ -69,9 +63,9 @@ CPU_CLONES static void activation_forward_body(const void *arguments, size_t low
 
 CPU_CLONES static void activation_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct activation *it = arguments;
+  const struct trm_activation_backward *it = arguments;
   const float *x = it->x, *y = it->y, *dy = it->dy;
-  float *dx = it->to;
+  float *dx = it->dx;
 
   switch (it->kind) {
   case TRM_RELU:
@@ -111,17 +105,12 @@ static double activation_work(enum trm_activation kind)
   return kind == TRM_RELU ? 1 : 8;
 }
 
-void cpu_activation_forward(struct trm_device *device, enum trm_activation kind, const float *x, float *y, size_t n)
+void cpu_activation_forward(struct trm_device *device, const struct trm_activation_forward *call)
 {
-  const struct activation it = {.kind = kind, .x = x, .to = y};
-
-  cpu_for(device, n, CPU_GRANULE, activation_work(kind), activation_forward_body, &it);
+  cpu_for(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_forward_body, call);
 }
 
-void cpu_activation_backward(struct trm_device *device, enum trm_activation kind, const float *x, const float *y,
-                             const float *dy, float *dx, size_t n)
+void cpu_activation_backward(struct trm_device *device, const struct trm_activation_backward *call)
 {
-  const struct activation it = {kind, x, y, dy, dx};
-
-  cpu_for(device, n, CPU_GRANULE, activation_work(kind), activation_backward_body, &it);
+  cpu_for(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_backward_body, call);
 }

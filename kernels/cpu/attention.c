@@ -90,9 +90,13 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
     const float *k = it->qkv + b * t * 3 * d + d + h * e, *v = k + d, *q = k - d + strip.first * 3 * d;
     float *y = it->y + (b * t + strip.first) * d + h * e, *row = it->row + 2 * (head * t + strip.first);
 
-    it->blas->gemm(false, true, strip.queries, strip.keys, e, 1 / sqrtf((float)e), q, 3 * d, k, 3 * d, 0, s, t);
+    it->blas->gemm(&(struct trm_gemm){
+      .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = 1 / sqrtf((float)e), .a = q,
+      .lda = 3 * d, .b = k, .ldb = 3 * d, .c = s, .ldc = t});
     attention_strip_exp(shape, &strip, s, row);
-    it->blas->gemm(false, false, strip.queries, e, strip.keys, 1, s, t, v, 3 * d, 0, y, d);
+    it->blas->gemm(&(struct trm_gemm){
+      .m = strip.queries, .n = e, .k = strip.keys, .alpha = 1, .a = s, .lda = t, .b = v, .ldb = 3 * d, .c = y,
+      .ldc = d});
     attention_strip_scale(shape, &strip, y, row);
   }
 }
@@ -148,13 +152,22 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
       const float *q_strip = q + strip.first * 3 * d, *dy_strip = dy + strip.first * d;
       const float beta = number + 1 == it->strips ? 0 : 1;
 
-      it->blas->gemm(false, true, strip.queries, strip.keys, e, 1 / sqrtf((float)e), q_strip, 3 * d, k, 3 * d, 0, p, t);
-      it->blas->gemm(false, true, strip.queries, strip.keys, e, 1, dy_strip, d, v, 3 * d, 0, dp, t);
+      it->blas->gemm(&(struct trm_gemm){
+        .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = 1 / sqrtf((float)e), .a = q_strip,
+        .lda = 3 * d, .b = k, .ldb = 3 * d, .c = p, .ldc = t});
+      it->blas->gemm(&(struct trm_gemm){
+        .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = 1, .a = dy_strip, .lda = d, .b = v,
+        .ldb = 3 * d, .c = dp, .ldc = t});
       attention_strip_gradient(shape, &strip, p, dp, it->row + 2 * (head * t + strip.first));
-      it->blas->gemm(true, false, strip.keys, e, strip.queries, 1, p, t, dy_strip, d, beta, dv, 3 * d);
-      it->blas->gemm(true, false, strip.keys, e, strip.queries, 1, dp, t, q_strip, 3 * d, beta, dk, 3 * d);
-      it->blas->gemm(false, false, strip.queries, e, strip.keys, 1, dp, t, k, 3 * d, 0, dq + strip.first * 3 * d,
-                     3 * d);
+      it->blas->gemm(&(struct trm_gemm){
+        .transpose_a = true, .m = strip.keys, .n = e, .k = strip.queries, .alpha = 1, .a = p, .lda = t, .b = dy_strip,
+        .ldb = d, .beta = beta, .c = dv, .ldc = 3 * d});
+      it->blas->gemm(&(struct trm_gemm){
+        .transpose_a = true, .m = strip.keys, .n = e, .k = strip.queries, .alpha = 1, .a = dp, .lda = t, .b = q_strip,
+        .ldb = 3 * d, .beta = beta, .c = dk, .ldc = 3 * d});
+      it->blas->gemm(&(struct trm_gemm){
+        .m = strip.queries, .n = e, .k = strip.keys, .alpha = 1, .a = dp, .lda = t, .b = k, .ldb = 3 * d,
+        .c = dq + strip.first * 3 * d, .ldc = 3 * d});
     }
   }
 }
@@ -174,19 +187,20 @@ static void attention_run(struct trm_device *device, struct attention *it, size_
     device->blas->set_serial(false);
 }
 
-void cpu_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
-                           float *row)
+void cpu_attention_forward(struct trm_device *device, const struct trm_attention_forward *call)
 {
-  struct attention it = {.shape = shape, .qkv = qkv, .y = y, .row = row, .strips = (shape->t + STRIP - 1) / STRIP};
+  const struct trm_attention *shape = &call->shape;
+  struct attention it = {
+    .shape = shape, .qkv = call->qkv, .y = call->y, .row = call->row, .strips = (shape->t + STRIP - 1) / STRIP};
 
   attention_run(device, &it, shape->b * shape->heads * it.strips, 1, attention_forward_body);
 }
 
-void cpu_attention_backward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
-                            const float *row, const float *dy, float *dqkv)
+void cpu_attention_backward(struct trm_device *device, const struct trm_attention_backward *call)
 {
-  struct attention it = {.shape = shape, .qkv = qkv, .row = (float *)row, .dy = dy, .dqkv = dqkv,
-                         .strips = (shape->t + STRIP - 1) / STRIP};
+  const struct trm_attention *shape = &call->shape;
+  struct attention it = {.shape = shape, .qkv = call->qkv, .row = (float *)call->row, .dy = call->dy,
+                         .dqkv = call->dqkv, .strips = (shape->t + STRIP - 1) / STRIP};
 
   attention_run(device, &it, shape->b * shape->heads, it.strips, attention_backward_body);
 }

@@ -4,17 +4,9 @@
 
 #include "kernels/cpu/cpu.h"
 
-struct batch_norm {
-  const struct trm_batch_norm *bn;
-  const float *x, *dy;
-  const float *mean, *square, *w, *bias, *sums; /* (C), (C), (C), (C), (2, C) */
-  float *to;
-  size_t b;
-};
-
-CPU_INLINE float batch_norm_inverse_std(const struct batch_norm *it, size_t c)
+CPU_INLINE float batch_norm_inverse_std(const struct trm_batch_norm *bn, float square)
 {
-  return (float)(1 / sqrt((double)it->square[c] / it->bn->count + (double)it->bn->epsilon));
+  return (float)(1 / sqrt((double)square / bn->count + (double)bn->epsilon));
 }
 
 /* Sum of (x - shift)^2 over n floats, in lanes. */
@@ -81,8 +73,8 @@ CPU_INLINE void batch_norm_add_moments(struct moments *all, double count, double
 /* S > 1: a channel's values of a sample are contiguous; blocks are read twice, the second time from cache. */
 CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low, size_t high)
 {
-  const struct batch_norm *it = arguments;
-  const size_t channels = it->bn->channels, size = it->bn->size;
+  const struct trm_batch_norm_moments *it = arguments;
+  const size_t channels = it->bn.channels, size = it->bn.size;
 
   for (size_t c = low; c < high; c++) {
     struct moments all = {0, 0, 0};
@@ -96,16 +88,16 @@ CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low
 
         batch_norm_add_moments(&all, (double)n, sum / (double)n, (double)batch_norm_lane_squares(x, mean, n));
       }
-    it->to[c] = (float)all.mean;
-    it->to[channels + c] = (float)all.square;
+    it->moments[c] = (float)all.mean;
+    it->moments[channels + c] = (float)all.square;
   }
 }
 
 /* Vectors (S = 1): rows in blocks, CPU_LANES channels at a time. */
 CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_t low, size_t high)
 {
-  const struct batch_norm *it = arguments;
-  const size_t channels = it->bn->channels;
+  const struct trm_batch_norm_moments *it = arguments;
+  const size_t channels = it->bn.channels;
 
   for (size_t first = low; first < high; first += CPU_LANES) {
     const size_t lanes = high - first < CPU_LANES ? high - first : CPU_LANES;
@@ -123,45 +115,45 @@ CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_
         square[l] += d * d;
       }
     for (size_t l = 0; l < lanes; l++) {
-      it->to[first + l] = (float)mean[l];
-      it->to[channels + first + l] = (float)square[l];
+      it->moments[first + l] = (float)mean[l];
+      it->moments[channels + first + l] = (float)square[l];
     }
   }
 }
 
-void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, float *moments,
-                            size_t b)
+void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm_moments *call)
 {
-  const struct batch_norm it = {.bn = bn, .x = x, .to = moments, .b = b};
+  const struct trm_batch_norm *bn = &call->bn;
+  const double b = (double)call->b;
 
-  if (b == 0)
-    cpu_fill(device, moments, 0, 2 * bn->channels);
+  if (call->b == 0)
+    cpu_fill(device, call->moments, 0, 2 * bn->channels);
   else if (bn->size == 1)
-    cpu_for(device, bn->channels, CPU_LANES, 2 * (double)b, batch_norm_moments_rows_body, &it);
+    cpu_for(device, bn->channels, CPU_LANES, 2 * b, batch_norm_moments_rows_body, call);
   else
-    cpu_for(device, bn->channels, 1, (double)b * (double)bn->size, batch_norm_moments_body, &it);
+    cpu_for(device, bn->channels, 1, b * (double)bn->size, batch_norm_moments_body, call);
 }
 
-/* A body that works on whole channels. */
-static void batch_norm_run(struct trm_device *device, const struct batch_norm *it, cpu_body *body)
+/* A body that works on whole channels of b samples. */
+static void batch_norm_run(struct trm_device *device, const struct trm_batch_norm *bn, size_t b, cpu_body *body,
+                           const void *call)
 {
-  const struct trm_batch_norm *bn = it->bn;
-
-  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)it->b * (double)bn->size, body, it);
+  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, body, call);
 }
 
 /* subtracts the mean first: a large mean costs no precision */
 CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct batch_norm *it = arguments;
-  const size_t channels = it->bn->channels, size = it->bn->size;
+  const struct trm_batch_norm_forward *it = arguments;
+  const size_t channels = it->bn.channels, size = it->bn.size;
 
   for (size_t c = low; c < high; c++) {
-    const float mean = it->mean[c], scale = batch_norm_inverse_std(it, c) * it->w[c], bias = it->bias[c];
+    const float mean = it->mean[c], bias = it->bias[c];
+    const float scale = batch_norm_inverse_std(&it->bn, it->square[c]) * it->w[c];
 
     for (size_t i = 0; i < it->b; i++) {
       const float *x = it->x + (i * channels + c) * size;
-      float *y = it->to + (i * channels + c) * size;
+      float *y = it->y + (i * channels + c) * size;
 
 #pragma omp simd
       for (size_t s = 0; s < size; s++)
@@ -170,20 +162,15 @@ CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low
   }
 }
 
-void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
-                            const float *mean, const float *square, const float *w, const float *bias, float *y,
-                            size_t b)
+void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm_forward *call)
 {
-  const struct batch_norm it = {
-    .bn = bn, .x = x, .mean = mean, .square = square, .w = w, .bias = bias, .to = y, .b = b};
-
-  batch_norm_run(device, &it, batch_norm_forward_body);
+  batch_norm_run(device, &call->bn, call->b, batch_norm_forward_body, call);
 }
 
 CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, size_t high)
 {
-  const struct batch_norm *it = arguments;
-  const size_t channels = it->bn->channels, size = it->bn->size;
+  const struct trm_batch_norm_sums *it = arguments;
+  const size_t channels = it->bn.channels, size = it->bn.size;
 
   for (size_t c = low; c < high; c++) {
     const float mean = it->mean[c];
@@ -195,33 +182,31 @@ CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, s
 
         batch_norm_lane_products(it->x + at, mean, it->dy + at, n, &sum, &products);
       }
-    it->to[c] = (float)sum;
-    it->to[channels + c] = (float)(products * (double)batch_norm_inverse_std(it, c));
+    it->sums[c] = (float)sum;
+    it->sums[channels + c] = (float)(products * (double)batch_norm_inverse_std(&it->bn, it->square[c]));
   }
 }
 
-void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, const float *mean,
-                         const float *square, const float *dy, float *sums, size_t b)
+void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm_sums *call)
 {
-  const struct batch_norm it = {.bn = bn, .x = x, .dy = dy, .mean = mean, .square = square, .to = sums, .b = b};
-
-  batch_norm_run(device, &it, batch_norm_sums_body);
+  batch_norm_run(device, &call->bn, call->b, batch_norm_sums_body, call);
 }
 
 CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct batch_norm *it = arguments;
-  const size_t channels = it->bn->channels, size = it->bn->size;
+  const struct trm_batch_norm_backward *it = arguments;
+  const size_t channels = it->bn.channels, size = it->bn.size;
 
   for (size_t c = low; c < high; c++) {
-    const float mean = it->mean[c], inverse = batch_norm_inverse_std(it, c), scale = inverse * it->w[c];
-    const float sum = (float)((double)it->sums[c] / it->bn->count);
-    const float slope = (float)((double)it->sums[channels + c] / it->bn->count * (double)inverse);
+    const float mean = it->mean[c], inverse = batch_norm_inverse_std(&it->bn, it->square[c]);
+    const float scale = inverse * it->w[c];
+    const float sum = (float)((double)it->sums[c] / it->bn.count);
+    const float slope = (float)((double)it->sums[channels + c] / it->bn.count * (double)inverse);
 
     for (size_t i = 0; i < it->b; i++) {
       const size_t at = (i * channels + c) * size;
       const float *x = it->x + at, *dy = it->dy + at;
-      float *dx = it->to + at;
+      float *dx = it->dx + at;
 
 #pragma omp simd
       for (size_t s = 0; s < size; s++)
@@ -230,12 +215,7 @@ CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t lo
   }
 }
 
-void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
-                             const float *mean, const float *square, const float *w, const float *dy, const float *sums,
-                             float *dx, size_t b)
+void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm_backward *call)
 {
-  const struct batch_norm it = {
-    .bn = bn, .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .sums = sums, .to = dx, .b = b};
-
-  batch_norm_run(device, &it, batch_norm_backward_body);
+  batch_norm_run(device, &call->bn, call->b, batch_norm_backward_body, call);
 }

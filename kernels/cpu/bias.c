@@ -1,15 +1,9 @@
 /* Bias: added to every row; its gradient is the sum over rows. */
 #include "kernels/cpu/cpu.h"
 
-struct bias_add {
-  float *y;          /* (B, N) */
-  const float *bias; /* (N) */
-  size_t n;
-};
-
 CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t high)
 {
-  const struct bias_add *it = arguments;
+  const struct trm_bias_add *it = arguments;
   const size_t n = it->n;
   const float *bias = it->bias;
 
@@ -22,11 +16,9 @@ CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t h
   }
 }
 
-void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t b, size_t n)
+void cpu_bias_add(struct trm_device *device, const struct trm_bias_add *call)
 {
-  const struct bias_add it = {y, bias, n};
-
-  cpu_for(device, b, 1, (double)n, bias_add_body, &it);
+  cpu_for(device, call->b, 1, (double)call->n, bias_add_body, call);
 }
 
 /* A work item is a column. Rows are added in blocks of SUM_ROWS in float, blocks in double, in order: a column's sum
@@ -34,16 +26,9 @@ void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t
 #define SUM_ROWS 16
 #define SUM_COLUMNS 512
 
-struct bias_backward {
-  const float *dy; /* (B, N) */
-  float *db;       /* (N) */
-  float beta;
-  size_t b, n;
-};
-
 CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct bias_backward *it = arguments;
+  const struct trm_bias_backward *it = arguments;
   const size_t n = it->n;
   double total[SUM_COLUMNS];
   float block[SUM_COLUMNS];
@@ -75,9 +60,7 @@ CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, siz
   }
 }
 
-void cpu_bias_backward(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n)
+void cpu_bias_backward(struct trm_device *device, const struct trm_bias_backward *call)
 {
-  const struct bias_backward it = {dy, db, beta, b, n};
-
-  cpu_for(device, n, 64, (double)b, bias_backward_body, &it);
+  cpu_for(device, call->n, 64, (double)call->b, bias_backward_body, call);
 }

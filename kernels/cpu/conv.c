@@ -253,9 +253,9 @@ static uint32_t conv_forward_tap(const struct trm_conv2d *conv, const struct con
   return (uint32_t)((phase * stage->rows + i / stride[0]) * stage->pitch + j / stride[1]);
 }
 
-void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *conv, const float *x, const float *w,
-                        const float *bias, float *y, size_t b)
+void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d_forward *call)
 {
+  const struct trm_conv2d *conv = &call->conv;
   const struct trm_window2d *o = &conv->window;
   const size_t taps = o->kernel[0] * o->kernel[1];
   struct strips it = {
@@ -269,17 +269,17 @@ void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *conv
     .band_step = o->stride[0],
     .band_first = -(ptrdiff_t)o->pad[0],
     .kinds = 1,
-    .w = w,
-    .bias = bias,
-    .from = x,
-    .to = y,
+    .w = call->w,
+    .bias = call->bias,
+    .from = call->x,
+    .to = call->y,
   };
-  if (b == 0)
+  if (call->b == 0)
     return;
   it.out_stride = it.in * taps;
   it.in_stride = taps;
   it.group_stride = it.out * it.in * taps;
-  conv_choose_bands(device, &it, o->out[0], (o->kernel[0] - 1) / o->stride[0], b);
+  conv_choose_bands(device, &it, o->out[0], (o->kernel[0] - 1) / o->stride[0], call->b);
   it.kind = conv_alloc_kinds(1, taps);
   *it.kind = (struct kind){
     .count = {o->out[0], o->out[1]}, .taps = (int)taps, .tap = it.kind->tap, .source = it.kind->source};
@@ -288,7 +288,7 @@ void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *conv
       it.kind->tap[i * o->kernel[1] + j] = conv_forward_tap(conv, &it.stage, i, j);
       it.kind->source[i * o->kernel[1] + j] = (int)(i * o->kernel[1] + j);
     }
-  conv_run_strips(device, &it, b);
+  conv_run_strips(device, &it, call->b);
 }
 
 /* One dimension of backward to the data. Input h and kernel element k belong to output (h + pad - k) / stride if that
@@ -356,9 +356,9 @@ static void conv_fill_kind(struct kind *kind, const struct trm_window2d *o, cons
     }
 }
 
-void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *conv, const float *dy, const float *w,
-                              float *dx, size_t b)
+void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
 {
+  const struct trm_conv2d *conv = &call->conv;
   const struct trm_window2d *o = &conv->window;
   const size_t taps = o->kernel[0] * o->kernel[1];
   const struct phases all[2] = {conv_phases(o, 0), conv_phases(o, 1)};
@@ -371,11 +371,11 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
     .step = {o->stride[0], o->stride[1]},
     .band_step = 1,
     .band_first = all[0].low - (ptrdiff_t)all[0].taps + 1,
-    .w = w,
-    .from = dy,
-    .to = dx,
+    .w = call->w,
+    .from = call->dy,
+    .to = call->dx,
   };
-  if (b == 0)
+  if (call->b == 0)
     return;
   it.stage = (struct conv_stage){
     .channels = it.in,
@@ -389,15 +389,15 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
   it.out_stride = taps;
   it.in_stride = it.out * taps;
   it.group_stride = it.in * it.out * taps;
-  conv_choose_bands(device, &it, all[0].count, all[0].spread + all[0].taps - 1, b);
+  conv_choose_bands(device, &it, all[0].count, all[0].spread + all[0].taps - 1, call->b);
   it.kind = conv_alloc_kinds(o->stride[0] * o->stride[1], taps);
   for (size_t i = 0; i < o->stride[0]; i++)
     for (size_t j = 0; j < o->stride[1]; j++)
       if (i < o->kernel[0] && j < o->kernel[1])
         conv_fill_kind(&it.kind[it.kinds++], o, &it.stage, i, j, all);
   if (!all[0].covered || !all[1].covered) /* some inputs belong to no output */
-    cpu_fill(device, dx, 0, b * conv->channels * o->in[0] * o->in[1]);
-  conv_run_strips(device, &it, b);
+    cpu_fill(device, call->dx, 0, call->b * conv->channels * o->in[0] * o->in[1]);
+  conv_run_strips(device, &it, call->b);
 }
 
 /* -- products: the weights' gradient */
@@ -522,18 +522,19 @@ static void conv_add_chunks(struct trm_device *device, const struct weights *it,
   for (size_t c = 0; c < it->chunks; c++)
     from[c] = it->partial + c * it->elements + offset;
   if (beta == 0) {
-    cpu_sum(device, to, from, (int)it->chunks, n);
+    cpu_sum(device, &(struct trm_sum){.to = to, .from = from, .count = (int)it->chunks, .n = n});
     return;
   }
-  cpu_sum(device, it->partial + offset, from, (int)it->chunks, n);
+  cpu_sum(device, &(struct trm_sum){
+    .to = it->partial + offset, .from = from, .count = (int)it->chunks, .n = n});
   from[0] = to;
   from[1] = it->partial + offset;
-  cpu_sum(device, to, from, 2, n);
+  cpu_sum(device, &(struct trm_sum){.to = to, .from = from, .count = 2, .n = n});
 }
 
-void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
-                                 const float *dy, float beta, float *dw, float *db, size_t b)
+void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
 {
+  const struct trm_conv2d *conv = &call->conv;
   const struct trm_window2d *o = &conv->window;
   struct weights it = {.kernels = conv_device_kernels(device),
                        .stage = conv_forward_stage(conv),
@@ -544,26 +545,26 @@ void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_con
                        .step = o->stride[0],
                        .pad = o->pad[0],
                        .taps = o->kernel[0] * o->kernel[1],
-                       .x = x,
-                       .dy = dy,
-                       .bias = db != NULL};
+                       .x = call->x,
+                       .dy = call->dy,
+                       .bias = call->db != NULL};
   const size_t units = (size_t)it.kernels->rows, lanes = (size_t)it.kernels->lanes;
   const size_t more_rows = (o->kernel[0] - 1) / o->stride[0];
   const size_t row_floats = it.in * it.stage.phases[0] * it.stage.phases[1] * it.stage.pitch;
 
   it.pairs = it.in * it.taps;
   it.elements = conv->units * (it.pairs + 1);
-  if (b == 0) {
-    if (beta == 0)
-      cpu_fill(device, dw, 0, conv->units * it.pairs);
-    if (beta == 0 && db)
-      cpu_fill(device, db, 0, conv->units);
+  if (call->b == 0) {
+    if (call->beta == 0)
+      cpu_fill(device, call->dw, 0, conv->units * it.pairs);
+    if (call->beta == 0 && call->db)
+      cpu_fill(device, call->db, 0, conv->units);
     return;
   }
   it.blocks = conv_ceil_div(it.out, units);
   it.band = PRODUCT_FLOATS / row_floats > more_rows ? conv_min(PRODUCT_FLOATS / row_floats - more_rows, o->out[0]) : 1;
   it.bands = conv_ceil_div(o->out[0], it.band);
-  it.tiles = b * it.bands;
+  it.tiles = call->b * it.bands;
   it.grid = conv_grid_of(o->out[1], it.kernels->lanes);
   it.vectors = conv_grid_vectors(&it.grid, it.band);
   it.chunks = conv_min(conv_min(it.tiles, PRODUCT_TASKS), conv_ceil_div(PRODUCT_SUMS, it.elements));
@@ -588,9 +589,9 @@ void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_con
   cpu_for(device, it.chunks * it.groups * it.sets, 1,
           (double)it.pairs * (double)(it.tiles / it.chunks) * (double)it.vectors * (double)units, conv_weights_body,
           &it);
-  conv_add_chunks(device, &it, 0, beta, dw, conv->units * it.pairs);
-  if (db)
-    conv_add_chunks(device, &it, conv->units * it.pairs, beta, db, conv->units);
+  conv_add_chunks(device, &it, 0, call->beta, call->dw, conv->units * it.pairs);
+  if (call->db)
+    conv_add_chunks(device, &it, conv->units * it.pairs, call->beta, call->db, conv->units);
   trm_free(it.tap);
   trm_free(it.offset);
 }

@@ -89,10 +89,9 @@ static int cpu_sync(struct trm_device *device)
   return trm_error(TRM_FAILED, "%s", state->failure);
 }
 
-void cpu_gemm(struct trm_device *device, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
-              const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
+void cpu_gemm(struct trm_device *device, const struct trm_gemm *call)
 {
-  device->blas->gemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  device->blas->gemm(call);
 }
 
 void *cpu_scratch(struct trm_device *device, size_t bytes)
@@ -156,7 +155,7 @@ void cpu_for(const struct trm_device *device, size_t n, size_t granule, double w
     body(arguments, 0, n);
 }
 
-#define CPU_SLOT(slot) .slot = cpu_##slot,
+#define CPU_SLOT(slot, type) .slot = cpu_##slot,
 const struct trm_device_ops trm_device_cpu = {
   .name = "cpu",
   .open = cpu_open,
@@ -166,6 +165,7 @@ const struct trm_device_ops trm_device_cpu = {
   .upload = cpu_copy,
   .download = cpu_copy,
   .copy = cpu_copy,
+  .fill = cpu_fill,
   .sync = cpu_sync,
   TRM_KERNELS(CPU_SLOT)
 };

@@ -1,9 +1,9 @@
 /* Declarations shared by the files of the CPU device (private to kernels/cpu).
  *
- * A kernel consists of a struct of its arguments, a body that computes the half-open interval [low, high) of its items
- * (elements, rows or columns), and a function of the contract that passes both to cpu_for. The body is compiled for
- * several instruction sets (CPU_CLONES) and contains no OpenMP region, so that the compiler vectorizes it like any
- * loop.
+ * A kernel consists of a body that computes the half-open interval [low, high) of its items (elements, rows or
+ * columns), and a function of the contract that passes it to cpu_for, with the call's arguments or a struct of more.
+ * The body is compiled for several instruction sets (CPU_CLONES) and contains no OpenMP region, so that the compiler
+ * vectorizes it like any loop.
  *
  * The division of the interval depends on the number of threads, so results must not depend on it: element-wise bodies
  * have this property, sums are made of fixed blocks (see each). */
@@ -92,6 +92,8 @@ int cpu_thread(void);
 /* Records a failure for the next sync. Outside parallel regions. */
 void cpu_fail(struct trm_device *device, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The kernels of the contract (core/device.h), with the parameters of their slots: cpu_fill, cpu_gemm, ... */
-#define CPU_DECLARE(slot) __typeof__(*((struct trm_device_ops *)NULL)->slot) cpu_##slot;
+void cpu_fill(struct trm_device *device, float *to, float value, size_t n);
+
+/* The kernels of the contract (core/device.h): cpu_gemm, ... */
+#define CPU_DECLARE(slot, type) void cpu_##slot(struct trm_device *device, const struct type *call);
 TRM_KERNELS(CPU_DECLARE)

@@ -1,26 +1,11 @@
 /* Products with sparse rows. */
 #include "kernels/cpu/cpu.h"
 
-struct product {
-  const struct trm_csr *x; /* (B, K) */
-  const float *w;          /* (N, K) */
-  float *y;                /* (B, N) */
-  const float *dy;         /* (B, N) */
-  float *dw;               /* (N, K) */
-  float beta;
-  size_t n;
-};
-
-static size_t csr_entries(const struct trm_csr *x)
-{
-  return x->rows > 0 ? (size_t)(x->starts[x->rows] - x->starts[0]) : 0;
-}
-
 /* A work item is one output of one row. */
 CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct product *it = arguments;
-  const struct trm_csr *x = it->x;
+  const struct trm_csr_forward *it = arguments;
+  const struct trm_csr *x = &it->x;
 
   for (size_t item = low; item < high; item++) {
     const size_t row = item / it->n;
@@ -40,19 +25,18 @@ CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_
   }
 }
 
-void cpu_csr_forward(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n)
+void cpu_csr_forward(struct trm_device *device, const struct trm_csr_forward *call)
 {
-  const struct product it = {.x = x, .w = w, .y = y, .n = n};
-  const size_t items = x->rows * n;
+  const size_t rows = call->x.rows, items = rows * call->n;
 
   if (items > 0)
-    cpu_for(device, items, 16, 2 + 2 * (double)csr_entries(x) / (double)x->rows, csr_forward_body, &it);
+    cpu_for(device, items, 16, 2 + 2 * (double)call->x.entries / (double)rows, csr_forward_body, call);
 }
 
 /* dw[o, low..high) of one output; terms are added in the order of the rows. */
-static void csr_backward_output(const struct product *it, size_t o, size_t low, size_t high)
+static void csr_backward_output(const struct trm_csr_backward *it, size_t o, size_t low, size_t high)
 {
-  const struct trm_csr *x = it->x;
+  const struct trm_csr *x = &it->x;
   float *dw = it->dw + o * x->features;
 
   if (it->beta == 0)
@@ -78,30 +62,29 @@ static void csr_backward_output(const struct product *it, size_t o, size_t low, 
 
 static void csr_backward_outputs_body(const void *arguments, size_t low, size_t high)
 {
-  const struct product *it = arguments;
+  const struct trm_csr_backward *it = arguments;
 
   for (size_t o = low; o < high; o++)
-    csr_backward_output(it, o, 0, it->x->features);
+    csr_backward_output(it, o, 0, it->x.features);
 }
 
 static void csr_backward_columns_body(const void *arguments, size_t low, size_t high)
 {
-  const struct product *it = arguments;
+  const struct trm_csr_backward *it = arguments;
 
   for (size_t o = 0; o < it->n; o++)
     csr_backward_output(it, o, low, high);
 }
 
-void cpu_csr_backward(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw,
-                      size_t n)
+void cpu_csr_backward(struct trm_device *device, const struct trm_csr_backward *call)
 {
-  const struct product it = {.x = x, .dy = dy, .dw = dw, .beta = beta, .n = n};
-  const double work = 4 * (double)csr_entries(x) + (double)x->features; /* per output */
+  const size_t features = call->x.features, n = call->n;
+  const double work = 4 * (double)call->x.entries + (double)features; /* per output */
 
-  if (x->features == 0)
+  if (features == 0)
     return;
   if (n >= (size_t)device->threads)
-    cpu_for(device, n, 1, work, csr_backward_outputs_body, &it);
+    cpu_for(device, n, 1, work, csr_backward_outputs_body, call);
   else
-    cpu_for(device, x->features, 16, work * (double)n / (double)x->features, csr_backward_columns_body, &it);
+    cpu_for(device, features, 16, work * (double)n / (double)features, csr_backward_columns_body, call);
 }

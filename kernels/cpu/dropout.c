@@ -85,12 +85,14 @@ CPU_CLONES static void dropout_rows_body(const void *arguments, size_t low, size
   }
 }
 
-void cpu_dropout(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f)
+void cpu_dropout(struct trm_device *device, const struct trm_dropout *call)
 {
+  const struct trm_mask *mask = &call->mask;
+  const size_t f = call->f;
   const uint64_t stride = mask->stride ? mask->stride : f;
   const struct dropout it = {
-    .x = x,
-    .y = y,
+    .x = call->x,
+    .y = call->y,
     .first = mask->first_row * stride + mask->offset,
     .key = {(uint32_t)mask->seed, (uint32_t)(mask->seed >> 32)},
     .stream = mask->stream,
@@ -99,10 +101,10 @@ void cpu_dropout(struct trm_device *device, const struct trm_mask *mask, const f
   };
 
   if (stride == f) {
-    cpu_for(device, b * f, CPU_GRANULE, 8, dropout_body, &it);
+    cpu_for(device, call->b * f, CPU_GRANULE, 8, dropout_body, &it);
   } else {
     const struct dropout_rows rows = {it, stride, f};
 
-    cpu_for(device, b, 1, 8 * (double)f, dropout_rows_body, &rows);
+    cpu_for(device, call->b, 1, 8 * (double)f, dropout_rows_body, &rows);
   }
 }

@@ -4,19 +4,6 @@
 
 #include "kernels/cpu/cpu.h"
 
-struct embedding {
-  const int32_t *token; /* (R) */
-  const float *w;       /* (V, D) */
-  float *y;             /* (R, D) */
-  const float *dy;      /* (R, D) */
-  float *dw;            /* (V, D) */
-  float beta;
-  size_t d, v; /* V: rows of the table on this rank */
-  size_t low, total;
-  const int32_t *start; /* (V + 1): start of each token's rows in `row` */
-  const int32_t *row;   /* rows by token, ascending for each token */
-};
-
 static bool embedding_is_known(int32_t token, size_t v)
 {
   return token >= 0 && (size_t)token < v;
@@ -30,18 +17,16 @@ static bool embedding_is_local(int32_t token, const struct trm_vocab_shard *v)
 
 static void embedding_forward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct embedding *it = arguments;
+  const struct trm_embedding_forward *it = arguments;
   const size_t d = it->d;
 
   for (size_t i = low; i < high; i++) {
     float *y = it->y + i * d;
 
-    const struct trm_vocab_shard shard = {it->low, it->low + it->v, it->total};
-
-    if (embedding_is_local(it->token[i], &shard)) {
-      memcpy(y, it->w + ((size_t)it->token[i] - it->low) * d, d * sizeof(*y));
+    if (embedding_is_local(it->token[i], &it->v)) {
+      memcpy(y, it->w + ((size_t)it->token[i] - it->v.low) * d, d * sizeof(*y));
     } else {
-      const float value = embedding_is_known(it->token[i], it->total) ? 0 : NAN; /* the caller reports the error */
+      const float value = embedding_is_known(it->token[i], it->v.total) ? 0 : NAN; /* the caller reports the error */
 
       for (size_t j = 0; j < d; j++)
         y[j] = value;
@@ -49,19 +34,21 @@ static void embedding_forward_body(const void *arguments, size_t low, size_t hig
   }
 }
 
-void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                           size_t d, const struct trm_vocab_shard *v)
+void cpu_embedding_forward(struct trm_device *device, const struct trm_embedding_forward *call)
 {
-  const struct embedding it = {
-    .token = token, .w = w, .y = y, .d = d, .v = v->high - v->low, .low = v->low, .total = v->total};
-
-  for (size_t i = 0; i < r; i++)
-    if (!embedding_is_known(token[i], v->total)) {
-      cpu_fail(device, "embedding: token %zu is %d, but the vocabulary has %zu", i, (int)token[i], v->total);
+  for (size_t i = 0; i < call->r; i++)
+    if (!embedding_is_known(call->token[i], call->v.total)) {
+      cpu_fail(device, "embedding: token %zu is %d, but the vocabulary has %zu", i, (int)call->token[i], call->v.total);
       break;
     }
-  cpu_for(device, r, 1, (double)d, embedding_forward_body, &it);
+  cpu_for(device, call->r, 1, (double)call->d, embedding_forward_body, call);
 }
+
+struct embedding {
+  const struct trm_embedding_backward *call;
+  const int32_t *start; /* (V + 1): start of each token's rows in `row` */
+  const int32_t *row;   /* rows by token, ascending for each token */
+};
 
 /* A work item is a column. A token's rows are added in blocks of SUM_ROWS in float, blocks in double, in row order: an
  * element's sum does not depend on the interval. */
@@ -70,31 +57,32 @@ void cpu_embedding_forward(struct trm_device *device, const int32_t *token, cons
 
 CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct embedding *it = arguments;
-  const size_t d = it->d;
+  const struct embedding *rows = arguments;
+  const struct trm_embedding_backward *it = rows->call;
+  const size_t d = it->d, v = it->v.high - it->v.low;
   double total[SUM_COLUMNS];
   float block[SUM_COLUMNS];
 
   for (size_t first = low; first < high; first += SUM_COLUMNS) {
     const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
 
-    for (size_t t = 0; t < it->v; t++) {
+    for (size_t t = 0; t < v; t++) {
       float *dw = it->dw + t * d + first;
 
-      if (it->start[t] == it->start[t + 1]) {
+      if (rows->start[t] == rows->start[t + 1]) {
         for (size_t j = 0; j < width && it->beta != 1; j++)
           dw[j] = it->beta == 0 ? 0 : it->beta * dw[j];
         continue;
       }
       for (size_t j = 0; j < width; j++)
         total[j] = it->beta == 0 ? 0 : (double)it->beta * dw[j];
-      for (int32_t at = it->start[t]; at < it->start[t + 1]; at += SUM_ROWS) {
-        const int32_t end = it->start[t + 1] - at < SUM_ROWS ? it->start[t + 1] : at + SUM_ROWS;
+      for (int32_t at = rows->start[t]; at < rows->start[t + 1]; at += SUM_ROWS) {
+        const int32_t end = rows->start[t + 1] - at < SUM_ROWS ? rows->start[t + 1] : at + SUM_ROWS;
 
         for (size_t j = 0; j < width; j++)
           block[j] = 0;
         for (int32_t i = at; i < end; i++) {
-          const float *dy = it->dy + (size_t)it->row[i] * d + first;
+          const float *dy = it->dy + (size_t)rows->row[i] * d + first;
 
 #pragma omp simd
           for (size_t j = 0; j < width; j++)
@@ -110,24 +98,24 @@ CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low
   }
 }
 
-void cpu_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
-                            size_t r, size_t d, const struct trm_vocab_shard *vocabulary)
+void cpu_embedding_backward(struct trm_device *device, const struct trm_embedding_backward *call)
 {
-  const size_t v = vocabulary->high - vocabulary->low, low = vocabulary->low;
+  const size_t r = call->r, v = call->v.high - call->v.low, low = call->v.low;
+  const int32_t *token = call->token;
   int32_t *start = cpu_scratch(device, (v + 2 + r) * sizeof(*start)), *row = start + v + 2;
 
   /* counting sort: start[t + 1] is the start of t, and ends as the end of t once its rows are stored */
   for (size_t t = 0; t < v + 2; t++)
     start[t] = 0;
   for (size_t i = 0; i < r; i++)
-    if (embedding_is_local(token[i], vocabulary)) /* forward has reported invalid tokens */
+    if (embedding_is_local(token[i], &call->v)) /* forward has reported invalid tokens */
       start[(size_t)token[i] - low + 2]++;
   for (size_t t = 0; t < v; t++)
     start[t + 2] += start[t + 1];
   for (size_t i = 0; i < r; i++)
-    if (embedding_is_local(token[i], vocabulary))
+    if (embedding_is_local(token[i], &call->v))
       row[start[(size_t)token[i] - low + 1]++] = (int32_t)i;
-  const struct embedding it = {.dy = dy, .dw = dw, .beta = beta, .d = d, .v = v, .start = start, .row = row};
+  const struct embedding it = {call, start, row};
 
-  cpu_for(device, d, 16, (double)(r + v), embedding_backward_body, &it);
+  cpu_for(device, call->d, 16, (double)(r + v), embedding_backward_body, &it);
 }

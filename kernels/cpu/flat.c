@@ -26,12 +26,6 @@ void cpu_fill(struct trm_device *device, float *to, float value, size_t n)
 /* Sums of more than four arrays are computed by blocks: partial sums are in stack buffers, two per tree level. */
 #define TREE_BLOCK 1024
 
-struct sum {
-  float *to;                /* (n) */
-  const float *const *from; /* (count) arrays (n) */
-  int count;
-};
-
 /* Sets to (n) to the tree sum of from[0 .. count-1] at [low, low + n), 1 <= count <= 4. The pragma is valid because
  * `to` aliases none of the arrays, or the first one at the same elements. */
 CPU_INLINE void flat_add_few(float *to, const float *const *from, int count, size_t low, size_t n)
@@ -79,7 +73,7 @@ CPU_CLONES static void flat_sum_tree(float *to, const float *const *from, int co
 
 CPU_CLONES static void flat_sum_body(const void *arguments, size_t low, size_t high)
 {
-  const struct sum *it = arguments;
+  const struct trm_sum *it = arguments;
 
   if (it->count <= 4) {
     flat_add_few(it->to + low, it->from, it->count, low, high - low);
@@ -89,14 +83,12 @@ CPU_CLONES static void flat_sum_body(const void *arguments, size_t low, size_t h
     flat_sum_tree(it->to + first, it->from, it->count, first, high - first < TREE_BLOCK ? high - first : TREE_BLOCK);
 }
 
-void cpu_sum(struct trm_device *device, float *to, const float *const *from, int count, size_t n)
+void cpu_sum(struct trm_device *device, const struct trm_sum *call)
 {
-  const struct sum it = {to, from, count};
-
-  if (count < 1)
-    cpu_fill(device, to, 0, n);
-  else if (count > 1 || to != from[0])
-    cpu_for(device, n, CPU_GRANULE, count, flat_sum_body, &it);
+  if (call->count < 1)
+    cpu_fill(device, call->to, 0, call->n);
+  else if (call->count > 1 || call->to != call->from[0])
+    cpu_for(device, call->n, CPU_GRANULE, call->count, flat_sum_body, call);
 }
 
 /* Squared norms of at most NORM_PARTS parts, whose length depends on n only, in double and in lanes. Parts are added in
@@ -105,8 +97,8 @@ void cpu_sum(struct trm_device *device, float *to, const float *const *from, int
 #define NORM_MIN 4096
 
 struct norm {
-  const float *x; /* (n) */
-  size_t n, length;
+  const struct trm_norm_squared *call;
+  size_t length;
   double *part; /* (parts) */
 };
 
@@ -130,26 +122,27 @@ CPU_INLINE double flat_lane_squares(const float *x, size_t n)
 CPU_CLONES static void flat_norm_body(const void *arguments, size_t low, size_t high)
 {
   const struct norm *it = arguments;
+  const size_t n = it->call->n;
 
   for (size_t p = low; p < high; p++) {
     const size_t first = p * it->length;
 
-    it->part[p] = flat_lane_squares(it->x + first, it->n - first < it->length ? it->n - first : it->length);
+    it->part[p] = flat_lane_squares(it->call->x + first, n - first < it->length ? n - first : it->length);
   }
 }
 
-double cpu_norm_squared(struct trm_device *device, const float *x, size_t n)
+void cpu_norm_squared(struct trm_device *device, const struct trm_norm_squared *call)
 {
   double part[NORM_PARTS], total = 0;
-  size_t length = (n + NORM_PARTS - 1) / NORM_PARTS;
+  size_t length = (call->n + NORM_PARTS - 1) / NORM_PARTS;
 
   if (length < NORM_MIN)
     length = NORM_MIN;
-  const size_t parts = (n + length - 1) / length;
-  const struct norm it = {x, n, length, part};
+  const size_t parts = (call->n + length - 1) / length;
+  const struct norm it = {call, length, part};
 
   cpu_for(device, parts, 1, (double)length, flat_norm_body, &it);
   for (size_t p = 0; p < parts; p++)
     total += part[p];
-  return total;
+  *call->result = total;
 }

@@ -2,17 +2,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
-struct gate {
-  const float *x;  /* (R, 2, F) */
-  float *y;        /* (R, F) */
-  const float *dy; /* (R, F) */
-  float *dx;       /* (R, 2, F) */
-  size_t f;
-};
-
 CPU_CLONES static void gate_swiglu_forward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct gate *it = arguments;
+  const struct trm_swiglu_forward *it = arguments;
   const size_t f = it->f;
 
   for (size_t i = low; i < high; i++) {
@@ -27,7 +19,7 @@ CPU_CLONES static void gate_swiglu_forward_body(const void *arguments, size_t lo
 
 CPU_CLONES static void gate_swiglu_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct gate *it = arguments;
+  const struct trm_swiglu_backward *it = arguments;
   const size_t f = it->f;
 
   for (size_t i = low; i < high; i++) {
@@ -44,16 +36,12 @@ CPU_CLONES static void gate_swiglu_backward_body(const void *arguments, size_t l
   }
 }
 
-void cpu_swiglu_forward(struct trm_device *device, const float *x, float *y, size_t r, size_t f)
+void cpu_swiglu_forward(struct trm_device *device, const struct trm_swiglu_forward *call)
 {
-  const struct gate it = {.x = x, .y = y, .f = f};
-
-  cpu_for(device, r, 1, 8 * (double)f, gate_swiglu_forward_body, &it);
+  cpu_for(device, call->r, 1, 8 * (double)call->f, gate_swiglu_forward_body, call);
 }
 
-void cpu_swiglu_backward(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f)
+void cpu_swiglu_backward(struct trm_device *device, const struct trm_swiglu_backward *call)
 {
-  const struct gate it = {.x = x, .dy = dy, .dx = dx, .f = f};
-
-  cpu_for(device, r, 1, 8 * (double)f, gate_swiglu_backward_body, &it);
+  cpu_for(device, call->r, 1, 8 * (double)call->f, gate_swiglu_backward_body, call);
 }

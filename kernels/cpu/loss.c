@@ -4,19 +4,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
-struct loss {
-  const float *z;             /* (B, C) */
-  const int32_t *label;       /* (B) */
-  const float *target;        /* (B, C) */
-  float scale, smoothing;
-  float *loss, *correct, *dz; /* (B), (B), (B, C) */
-  size_t c;
-  bool hinge;                 /* else logistic */
-  struct trm_vocab_shard v;   /* the classes of z, where they are a shard; of the whole rows then: */
-  const float *max, *sum;     /* (B) */
-  float *stats;               /* (B, TRM_SCORES_FIELDS) */
-};
-
 /* Sum of e^(z - maximum); the terms are stored in dz unless it is NULL. */
 CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, size_t c)
 {
@@ -65,15 +52,15 @@ CPU_INLINE float loss_is_argmax(const float *z, float maximum, size_t label)
 
 CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size_t high)
 {
-  const struct loss *it = arguments;
+  const struct trm_softmax_cross_entropy *it = arguments;
   const size_t c = it->c;
 
   for (size_t i = low; i < high; i++) {
     const float *z = it->z + i * c;
     float *dz = it->dz ? it->dz + i * c : NULL;
 
-    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* the caller reports it unless it is ignored */
-      const bool ignored = it->label[i] == TRM_IGNORE_INDEX;
+    if (it->target[i] < 0 || (size_t)it->target[i] >= c) { /* the caller reports it unless it is ignored */
+      const bool ignored = it->target[i] == TRM_IGNORE_INDEX;
 
       it->loss[i] = ignored ? 0 : NAN;
       if (it->correct)
@@ -82,7 +69,7 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
         dz[j] = ignored ? 0 : NAN;
       continue;
     }
-    const size_t label = (size_t)it->label[i];
+    const size_t label = (size_t)it->target[i];
     const float maximum = cpu_lane_maximum(z, c), target_score = z[label], right = loss_is_argmax(z, maximum, label);
     const float share = it->smoothing, scale = it->scale, uniform = scale * share / (float)c; /* weight of each class */
     const double distance = share > 0 ? loss_row_distance(z, maximum, c) / (double)c : 0;
@@ -112,14 +99,10 @@ static void loss_check_targets(struct trm_device *device, const int32_t *target,
     }
 }
 
-void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
-                               float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c)
+void cpu_softmax_cross_entropy(struct trm_device *device, const struct trm_softmax_cross_entropy *call)
 {
-  const struct loss it = {.z = z, .label = target, .scale = scale, .smoothing = smoothing, .loss = loss,
-                          .correct = correct, .dz = dz, .c = c};
-
-  loss_check_targets(device, target, b, c);
-  cpu_for(device, b, 1, 8 * (double)c, loss_softmax_body, &it);
+  loss_check_targets(device, call->target, call->b, call->c);
+  cpu_for(device, call->b, 1, 8 * (double)call->c, loss_softmax_body, call);
 }
 
 /* -- scores sharded by class */
@@ -131,12 +114,12 @@ static bool loss_is_class(int32_t label, size_t low, size_t high)
 
 CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, size_t high)
 {
-  const struct loss *it = arguments;
-  const size_t c = it->c;
+  const struct trm_softmax_shard_stats *it = arguments;
+  const size_t c = it->v.high - it->v.low;
 
   for (size_t i = low; i < high; i++) {
     const float *z = it->z + i * c, maximum = cpu_lane_maximum(z, c);
-    const int32_t label = it->label[i];
+    const int32_t label = it->target[i];
     float *to = it->stats + i * TRM_SCORES_FIELDS;
     size_t first = 0;
 
@@ -152,24 +135,21 @@ CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, 
   }
 }
 
-void cpu_softmax_shard_stats(struct trm_device *device, const float *z, const int32_t *target,
-                             const struct trm_vocab_shard *v, float *stats, size_t b)
+void cpu_softmax_shard_stats(struct trm_device *device, const struct trm_softmax_shard_stats *call)
 {
-  const struct loss it = {.z = z, .label = target, .v = *v, .stats = stats, .c = v->high - v->low};
-
-  loss_check_targets(device, target, b, v->total);
-  cpu_for(device, b, 1, 8 * (double)it.c, loss_shard_stats_body, &it);
+  loss_check_targets(device, call->target, call->b, call->v.total);
+  cpu_for(device, call->b, 1, 8 * (double)(call->v.high - call->v.low), loss_shard_stats_body, call);
 }
 
 CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t low, size_t high)
 {
-  const struct loss *it = arguments;
-  const size_t c = it->c;
+  const struct trm_softmax_shard_gradient *it = arguments;
+  const size_t c = it->v.high - it->v.low;
 
   for (size_t i = low; i < high; i++) {
     const float *z = it->z + i * c, max = it->max[i], factor = it->scale / it->sum[i];
     const float uniform = it->scale * it->smoothing / (float)it->v.total;
-    const int32_t label = it->label[i];
+    const int32_t label = it->target[i];
     float *dz = it->dz + i * c;
 
     if (label == TRM_IGNORE_INDEX) {
@@ -185,20 +165,15 @@ CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t lo
   }
 }
 
-void cpu_softmax_shard_gradient(struct trm_device *device, const float *z, const int32_t *target,
-                                const struct trm_vocab_shard *v, const float *max, const float *sum, float scale,
-                                float smoothing, float *dz, size_t b)
+void cpu_softmax_shard_gradient(struct trm_device *device, const struct trm_softmax_shard_gradient *call)
 {
-  const struct loss it = {.z = z, .label = target, .v = *v, .max = max, .sum = sum, .scale = scale,
-                          .smoothing = smoothing, .dz = dz, .c = v->high - v->low};
-
-  cpu_for(device, b, 1, 8 * (double)it.c, loss_shard_gradient_body, &it);
+  cpu_for(device, call->b, 1, 8 * (double)(call->v.high - call->v.low), loss_shard_gradient_body, call);
 }
 
 CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t high)
 {
-  const struct loss *it = arguments;
-  const size_t f = it->c;
+  const struct trm_mean_squared_error *it = arguments;
+  const size_t f = it->f;
   const float factor = 2 * it->scale / (float)f;
 
   for (size_t i = low; i < high; i++) {
@@ -226,48 +201,46 @@ CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t h
   }
 }
 
-void cpu_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
-                            float *correct, float *dz, size_t b, size_t f)
+void cpu_mean_squared_error(struct trm_device *device, const struct trm_mean_squared_error *call)
 {
-  const struct loss it = {.z = z, .target = target, .scale = scale, .loss = loss, .correct = correct, .dz = dz, .c = f};
-
-  cpu_for(device, b, 1, 2 * (double)f, loss_mse_body, &it);
+  cpu_for(device, call->b, 1, 2 * (double)call->f, loss_mse_body, call);
 }
 
 /* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */
-static void loss_margin_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void loss_margin(const struct trm_margin_loss *it, bool hinge, size_t low, size_t high)
 {
-  const struct loss *it = arguments;
-
   for (size_t i = low; i < high; i++) {
     const float z = it->z[i], t = it->target[i], margin = t * z;
 
-    if (it->hinge)
+    if (hinge)
       it->loss[i] = margin >= 1 ? 0 : 1 - margin;
     else
       it->loss[i] = (margin < 0 ? -margin : 0) + log1pf(expf(-fabsf(margin)));
     if (it->correct)
       it->correct[i] = t > 0 ? z > 0 : z <= 0;
-    if (it->dz && it->hinge)
+    if (it->dz && hinge)
       it->dz[i] = margin >= 1 ? 0 : isnan(margin) ? margin : -t * it->scale;
     else if (it->dz)
       it->dz[i] = -t * it->scale / (1 + expf(margin));
   }
 }
 
-void cpu_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
-                  float *correct, float *dz, size_t b)
+static void loss_logistic_body(const void *arguments, size_t low, size_t high)
 {
-  const struct loss it = {.z = z, .target = target, .scale = scale, .loss = loss, .correct = correct, .dz = dz};
-
-  cpu_for(device, b, 16, 32, loss_margin_body, &it);
+  loss_margin(arguments, false, low, high);
 }
 
-void cpu_hinge(struct trm_device *device, const float *z, const float *target, float scale, float *loss, float *correct,
-               float *dz, size_t b)
+static void loss_hinge_body(const void *arguments, size_t low, size_t high)
 {
-  const struct loss it = {
-    .z = z, .target = target, .scale = scale, .loss = loss, .correct = correct, .dz = dz, .hinge = true};
+  loss_margin(arguments, true, low, high);
+}
 
-  cpu_for(device, b, 16, 2, loss_margin_body, &it);
+void cpu_logistic(struct trm_device *device, const struct trm_margin_loss *call)
+{
+  cpu_for(device, call->b, 16, 2, loss_logistic_body, call);
+}
+
+void cpu_hinge(struct trm_device *device, const struct trm_margin_loss *call)
+{
+  cpu_for(device, call->b, 16, 2, loss_hinge_body, call);
 }

@@ -3,18 +3,6 @@
 
 #include "kernels/cpu/cpu.h"
 
-struct norm {
-  const float *x, *gain, *bias; /* (R, D), (D), (D) or NULL */
-  float epsilon;
-  float *y;                     /* (R, D) */
-  float *mean, *scale;          /* (R) or NULL, (R) */
-  const float *dy;              /* (R, D) */
-  float *dx;                    /* (R, D) or NULL */
-  float *sums;                  /* (parts, 2, D): partial dgain and dbias */
-  float beta, *dgain, *dbias;   /* (D), (D) or NULL */
-  size_t r, d, part, parts;     /* part: rows per part */
-};
-
 /* Sum of (x - mean)^2. */
 CPU_INLINE double norm_squares_sum(const float *x, float mean, size_t d)
 {
@@ -43,7 +31,7 @@ CPU_INLINE double norm_row_sum(const float *x, size_t d)
 
 CPU_CLONES static void norm_forward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct norm *it = arguments;
+  const struct trm_norm_forward *it = arguments;
   const size_t d = it->d;
   const float *gain = it->gain, *bias = it->bias;
 
@@ -68,13 +56,9 @@ CPU_CLONES static void norm_forward_body(const void *arguments, size_t low, size
   }
 }
 
-void cpu_norm_forward(struct trm_device *device, const float *x, const float *gain, const float *bias, float epsilon,
-                      float *y, float *mean, float *scale, size_t r, size_t d)
+void cpu_norm_forward(struct trm_device *device, const struct trm_norm_forward *call)
 {
-  const struct norm it = {
-    .x = x, .gain = gain, .bias = bias, .epsilon = epsilon, .y = y, .mean = mean, .scale = scale, .d = d};
-
-  cpu_for(device, r, 1, 4 * (double)d, norm_forward_body, &it);
+  cpu_for(device, call->r, 1, 4 * (double)call->d, norm_forward_body, call);
 }
 
 /* The division of rows into parts depends on their number only. dgain and dbias are summed in float within a part, and
@@ -82,9 +66,15 @@ void cpu_norm_forward(struct trm_device *device, const float *x, const float *ga
 #define MAX_PARTS 256
 #define MIN_ROWS 16
 
+struct norm {
+  const struct trm_norm_backward *call;
+  float *sums;        /* (parts, 2, D): partial dgain and dbias */
+  size_t part, parts; /* part: rows per part */
+};
+
 /* Means over a row of g = dy * gain and of g * n, with n the normalized x. */
-CPU_INLINE void norm_row_means(const struct norm *it, const float *x, const float *dy, float mean, float scale,
-                               float *g_mean, float *gn_mean)
+CPU_INLINE void norm_row_means(const struct trm_norm_backward *it, const float *x, const float *dy, float mean,
+                               float scale, float *g_mean, float *gn_mean)
 {
   float g[CPU_BLOCK], gn[CPU_BLOCK];
   double g_sum = 0, gn_sum = 0;
@@ -108,13 +98,14 @@ CPU_INLINE void norm_row_means(const struct norm *it, const float *x, const floa
 /* A work item is a part. */
 CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct norm *it = arguments;
+  const struct norm *parts = arguments;
+  const struct trm_norm_backward *it = parts->call;
   const size_t d = it->d;
   const float *gain = it->gain;
 
   for (size_t p = low; p < high; p++) {
-    float *dgain = it->sums + 2 * p * d, *dbias = dgain + d;
-    const size_t first = p * it->part, end = it->r - first < it->part ? it->r : first + it->part;
+    float *dgain = parts->sums + 2 * p * d, *dbias = dgain + d;
+    const size_t first = p * parts->part, end = it->r - first < parts->part ? it->r : first + parts->part;
 
     for (size_t j = 0; j < 2 * d; j++)
       dgain[j] = 0;
@@ -142,7 +133,8 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
 /* Adds the parts for columns [low, high). */
 CPU_CLONES static void norm_parts_body(const void *arguments, size_t low, size_t high)
 {
-  const struct norm *it = arguments;
+  const struct norm *parts = arguments;
+  const struct trm_norm_backward *it = parts->call;
 
   for (size_t first = low; first < high; first += CPU_BLOCK) {
     const size_t width = high - first < CPU_BLOCK ? high - first : CPU_BLOCK;
@@ -153,8 +145,8 @@ CPU_CLONES static void norm_parts_body(const void *arguments, size_t low, size_t
 
       for (size_t j = 0; j < width; j++)
         total[j] = it->beta == 0 ? 0 : (double)it->beta * to[j];
-      for (size_t p = 0; p < it->parts; p++) {
-        const float *from = it->sums + (2 * p + (size_t)which) * it->d + first;
+      for (size_t p = 0; p < parts->parts; p++) {
+        const float *from = parts->sums + (2 * p + (size_t)which) * it->d + first;
 
 #pragma omp simd
         for (size_t j = 0; j < width; j++)
@@ -166,16 +158,12 @@ CPU_CLONES static void norm_parts_body(const void *arguments, size_t low, size_t
   }
 }
 
-void cpu_norm_backward(struct trm_device *device, const float *x, const float *gain, const float *mean,
-                       const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias, size_t r,
-                       size_t d)
+void cpu_norm_backward(struct trm_device *device, const struct trm_norm_backward *call)
 {
-  struct norm it = {.x = x, .gain = gain, .mean = (float *)mean, .scale = (float *)scale, .dy = dy, .dx = dx,
-                    .beta = beta, .dgain = dgain, .dbias = dbias, .r = r, .d = d};
-  const size_t rows = (r + MAX_PARTS - 1) / MAX_PARTS;
+  const size_t rows = (call->r + MAX_PARTS - 1) / MAX_PARTS, d = call->d;
+  struct norm it = {.call = call, .part = rows < MIN_ROWS ? MIN_ROWS : rows};
 
-  it.part = rows < MIN_ROWS ? MIN_ROWS : rows;
-  it.parts = (r + it.part - 1) / it.part;
+  it.parts = (call->r + it.part - 1) / it.part;
   it.sums = cpu_scratch(device, it.parts * 2 * d * sizeof(float));
   cpu_for(device, it.parts, 1, 8 * (double)(it.part * d), norm_backward_body, &it);
   cpu_for(device, d, 16, 2 * (double)it.parts, norm_parts_body, &it);

@@ -3,14 +3,6 @@
 
 #include "kernels/cpu/cpu.h"
 
-struct pool {
-  const struct trm_window2d *win;
-  const float *from; /* forward: (planes, H, W); backward: (planes, OH, OW) */
-  float *to;
-  int32_t *argmax;
-  const int32_t *argmax_in;
-};
-
 /* Sets [*low, *high) to the part of window i that is inside the image, in one dimension. */
 CPU_INLINE void pool_clip_window(const struct trm_window2d *win, int d, size_t i, size_t *low, size_t *high)
 {
@@ -19,6 +11,12 @@ CPU_INLINE void pool_clip_window(const struct trm_window2d *win, int d, size_t i
   *low = first > win->pad[d] ? first - win->pad[d] : 0;
   *high = last > win->pad[d] ? last - win->pad[d] : 0;
   *high = *high < win->in[d] ? *high : win->in[d];
+}
+
+/* Work per plane: the elements of all windows. */
+static double pool_forward_work(const struct trm_window2d *win)
+{
+  return (double)(win->out[0] * win->out[1] * win->kernel[0] * win->kernel[1]);
 }
 
 /* Windows of 2 x 2, stride 2, no padding; branch-free. */
@@ -41,15 +39,15 @@ CPU_INLINE void pool_max_row_2x2(const float *x, size_t base, size_t width, size
 
 CPU_CLONES static void pool_max_body(const void *arguments, size_t low, size_t high)
 {
-  const struct pool *it = arguments;
-  const struct trm_window2d *win = it->win;
+  const struct trm_max_pool_forward *it = arguments;
+  const struct trm_window2d *win = &it->window;
   const size_t size_in = win->in[0] * win->in[1], size_out = win->out[0] * win->out[1];
   const bool pairs = win->kernel[0] == 2 && win->kernel[1] == 2 && win->stride[0] == 2 && win->stride[1] == 2 &&
                      !win->pad[0] && !win->pad[1];
 
   for (size_t p = low; p < high; p++) {
-    const float *x = it->from + p * size_in;
-    float *y = it->to + p * size_out;
+    const float *x = it->x + p * size_in;
+    float *y = it->y + p * size_out;
     int32_t *argmax = it->argmax + p * size_out;
 
     for (size_t i = 0; i < win->out[0]; i++, y += win->out[1], argmax += win->out[1]) {
@@ -83,49 +81,43 @@ CPU_CLONES static void pool_max_body(const void *arguments, size_t low, size_t h
   }
 }
 
-void cpu_max_pool_forward(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
-                          int32_t *argmax, size_t planes)
+void cpu_max_pool_forward(struct trm_device *device, const struct trm_max_pool_forward *call)
 {
-  const struct pool it = {.win = win, .from = x, .to = y, .argmax = argmax};
-
-  cpu_for(device, planes, 1, (double)(win->out[0] * win->out[1] * win->kernel[0] * win->kernel[1]), pool_max_body, &it);
+  cpu_for(device, call->planes, 1, pool_forward_work(&call->window), pool_max_body, call);
 }
 
 CPU_CLONES static void pool_max_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct pool *it = arguments;
-  const size_t size_in = it->win->in[0] * it->win->in[1], size_out = it->win->out[0] * it->win->out[1];
+  const struct trm_max_pool_backward *it = arguments;
+  const size_t size_in = it->window.in[0] * it->window.in[1], size_out = it->window.out[0] * it->window.out[1];
 
   for (size_t i = low * size_in; i < high * size_in; i++)
-    it->to[i] = 0;
+    it->dx[i] = 0;
   for (size_t p = low; p < high; p++) {
-    const float *dy = it->from + p * size_out;
-    const int32_t *argmax = it->argmax_in + p * size_out;
-    float *dx = it->to + p * size_in;
+    const float *dy = it->dy + p * size_out;
+    const int32_t *argmax = it->argmax + p * size_out;
+    float *dx = it->dx + p * size_in;
 
     for (size_t i = 0; i < size_out; i++)
       dx[argmax[i]] += dy[i];
   }
 }
 
-void cpu_max_pool_backward(struct trm_device *device, const struct trm_window2d *win, const float *dy,
-                           const int32_t *argmax, float *dx, size_t planes)
+void cpu_max_pool_backward(struct trm_device *device, const struct trm_max_pool_backward *call)
 {
-  const struct pool it = {.win = win, .from = dy, .to = dx, .argmax_in = argmax};
-
-  cpu_for(device, planes, 1, (double)(win->in[0] * win->in[1]), pool_max_backward_body, &it);
+  cpu_for(device, call->planes, 1, (double)(call->window.in[0] * call->window.in[1]), pool_max_backward_body, call);
 }
 
 CPU_CLONES static void pool_avg_body(const void *arguments, size_t low, size_t high)
 {
-  const struct pool *it = arguments;
-  const struct trm_window2d *win = it->win;
+  const struct trm_avg_pool_forward *it = arguments;
+  const struct trm_window2d *win = &it->window;
   const float scale = 1 / (float)(win->kernel[0] * win->kernel[1]);
   const bool global = win->kernel[0] == win->in[0] && win->kernel[1] == win->in[1] && !win->pad[0] && !win->pad[1];
 
   for (size_t p = low; p < high; p++) {
-    const float *x = it->from + p * win->in[0] * win->in[1];
-    float *y = it->to + p * win->out[0] * win->out[1];
+    const float *x = it->x + p * win->in[0] * win->in[1];
+    float *y = it->y + p * win->out[0] * win->out[1];
 
     if (global) {
       *y = scale * cpu_lane_sum(x, win->in[0] * win->in[1]);
@@ -146,26 +138,23 @@ CPU_CLONES static void pool_avg_body(const void *arguments, size_t low, size_t h
   }
 }
 
-void cpu_avg_pool_forward(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
-                          size_t planes)
+void cpu_avg_pool_forward(struct trm_device *device, const struct trm_avg_pool_forward *call)
 {
-  const struct pool it = {.win = win, .from = x, .to = y};
-
-  cpu_for(device, planes, 1, (double)(win->out[0] * win->out[1] * win->kernel[0] * win->kernel[1]), pool_avg_body, &it);
+  cpu_for(device, call->planes, 1, pool_forward_work(&call->window), pool_avg_body, call);
 }
 
 CPU_CLONES static void pool_avg_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct pool *it = arguments;
-  const struct trm_window2d *win = it->win;
+  const struct trm_avg_pool_backward *it = arguments;
+  const struct trm_window2d *win = &it->window;
   const float scale = 1 / (float)(win->kernel[0] * win->kernel[1]);
   const size_t size_in = win->in[0] * win->in[1], size_out = win->out[0] * win->out[1];
 
   for (size_t i = low * size_in; i < high * size_in; i++)
-    it->to[i] = 0;
+    it->dx[i] = 0;
   for (size_t p = low; p < high; p++) {
-    const float *dy = it->from + p * size_out;
-    float *dx = it->to + p * size_in;
+    const float *dy = it->dy + p * size_out;
+    float *dx = it->dx + p * size_in;
 
     for (size_t i = 0; i < win->out[0]; i++)
       for (size_t j = 0; j < win->out[1]; j++) {
@@ -181,10 +170,7 @@ CPU_CLONES static void pool_avg_backward_body(const void *arguments, size_t low,
   }
 }
 
-void cpu_avg_pool_backward(struct trm_device *device, const struct trm_window2d *win, const float *dy, float *dx,
-                           size_t planes)
+void cpu_avg_pool_backward(struct trm_device *device, const struct trm_avg_pool_backward *call)
 {
-  const struct pool it = {.win = win, .from = dy, .to = dx};
-
-  cpu_for(device, planes, 1, (double)(win->in[0] * win->in[1]), pool_avg_backward_body, &it);
+  cpu_for(device, call->planes, 1, (double)(call->window.in[0] * call->window.in[1]), pool_avg_backward_body, call);
 }

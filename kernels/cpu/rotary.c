@@ -31,18 +31,19 @@ CPU_CLONES static void rotary_body(const void *arguments, size_t low, size_t hig
   }
 }
 
-void cpu_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool inverse, float *x)
+void cpu_rotary(struct trm_device *device, const struct trm_rotary *call)
 {
+  const struct trm_attention *shape = &call->shape;
   const size_t half = shape->head_dim / 2;
   float *table = cpu_scratch(device, shape->t * 2 * half * sizeof(*table));
-  const struct rotary it = {shape, table, x};
+  const struct rotary it = {shape, table, call->x};
 
   for (size_t j = 0; j < half; j++) {
-    const double rate = pow(base, -(double)j / (double)half);
+    const double rate = pow(call->base, -(double)j / (double)half);
 
     for (size_t t = 0; t < shape->t; t++) {
       table[t * 2 * half + j] = (float)cos((double)t * rate);
-      table[t * 2 * half + half + j] = (float)(inverse ? -sin((double)t * rate) : sin((double)t * rate));
+      table[t * 2 * half + half + j] = (float)(call->inverse ? -sin((double)t * rate) : sin((double)t * rate));
     }
   }
   cpu_for(device, shape->b * shape->t, 1, 4 * (double)(shape->heads * shape->head_dim), rotary_body, &it);

@@ -10,14 +10,6 @@
 #define AHEAD_ENTRIES 96
 #define LINE 16 /* entries */
 
-struct pass {
-  const struct trm_sparse_sgd *sgd;
-  const struct trm_sparse_row *row;
-  const float *target;
-  float *w, *bias;
-  size_t rows;
-};
-
 /* Relaxed atomic loads and stores of weights that other ranks write: as fast as plain ones. */
 CPU_INLINE float sparse_sgd_load(const float *from)
 {
@@ -92,10 +84,11 @@ CPU_INLINE void sparse_sgd_update_row(float *w, const struct trm_sparse_row *row
 }
 
 /* Runs the updates of all rows, update_rows at a time. slope: (update_rows). */
-CPU_INLINE void sparse_sgd_updates(const struct pass *it, size_t update_rows, float *slope, const float *shrink,
-                                   const struct trm_races *races, struct trm_sparse_sums *sums)
+CPU_INLINE void sparse_sgd_updates(const struct trm_sparse_sgd_rows *it, size_t update_rows, float *slope,
+                                   const float *shrink, const struct trm_races *races,
+                                   struct trm_sparse_sums *sums)
 {
-  const enum trm_margin kind = it->sgd->loss;
+  const enum trm_margin kind = it->sgd.loss;
   const struct trm_sparse_row *row = it->row;
   const size_t rows = it->rows;
   float *w = it->w, *bias = it->bias;
@@ -104,7 +97,7 @@ CPU_INLINE void sparse_sgd_updates(const struct pass *it, size_t update_rows, fl
 
   for (size_t first = 0, end; first < rows; first = end) {
     end = rows - first < update_rows ? rows : first + update_rows;
-    const float rate = it->sgd->rate / (float)(end - first);
+    const float rate = it->sgd.rate / (float)(end - first);
     const uint64_t began = races ? __atomic_load_n(races->writers, __ATOMIC_RELAXED) : 0;
     bool writes = shrink;
 
@@ -139,14 +132,14 @@ CPU_INLINE void sparse_sgd_updates(const struct pass *it, size_t update_rows, fl
   *sums = (struct trm_sparse_sums){loss, (double)correct, changes, written, conflicts};
 }
 
-CPU_CLONES static void sparse_sgd_rows(const struct pass *it, size_t update_rows, float *slope,
+CPU_CLONES static void sparse_sgd_rows(const struct trm_sparse_sgd_rows *it, size_t update_rows, float *slope,
                                        struct trm_sparse_sums *sums)
 {
-  const float *shrink = it->sgd->shrink;
+  const float *shrink = it->sgd.shrink;
   float one;
 
-  if (it->sgd->races)
-    sparse_sgd_updates(it, update_rows, slope, shrink, it->sgd->races, sums);
+  if (it->sgd.races)
+    sparse_sgd_updates(it, update_rows, slope, shrink, it->sgd.races, sums);
   else if (update_rows > 1)
     sparse_sgd_updates(it, update_rows, slope, shrink, NULL, sums);
   else if (shrink)
@@ -155,13 +148,12 @@ CPU_CLONES static void sparse_sgd_rows(const struct pass *it, size_t update_rows
     sparse_sgd_updates(it, 1, &one, NULL, NULL, sums);
 }
 
-void cpu_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *sgd, const struct trm_sparse_row *row,
-                    const float *target, float *w, float *bias, struct trm_sparse_sums *sums, size_t rows)
+void cpu_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd_rows *call)
 {
-  const struct pass it = {sgd, row, target, w, bias, rows};
-  const size_t update_rows = sgd->update_rows > 0 && sgd->update_rows < rows ? sgd->update_rows : rows;
+  const size_t rows = call->rows, limit = call->sgd.update_rows;
+  const size_t update_rows = limit > 0 && limit < rows ? limit : rows;
 
-  memset(sums, 0, sizeof *sums);
+  memset(call->sums, 0, sizeof *call->sums);
   if (rows > 0)
-    sparse_sgd_rows(&it, update_rows, cpu_scratch(device, update_rows * sizeof(float)), sums);
+    sparse_sgd_rows(call, update_rows, cpu_scratch(device, update_rows * sizeof(float)), call->sums);
 }

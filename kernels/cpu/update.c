@@ -107,22 +107,23 @@ static void update_correct_bias(struct update *it, float rate)
   it->root = (float)(1 / sqrt(1 - pow(it->opt->beta2, t)));
 }
 
-void cpu_update(struct trm_device *device, const struct trm_update *opt, float *w, const float *g, float *first,
-                float *second, size_t n)
+void cpu_update(struct trm_device *device, const struct trm_update_arrays *call)
 {
+  const struct trm_update *opt = &call->update;
   const bool adam = opt->rule == TRM_UPDATE_ADAM || opt->rule == TRM_UPDATE_ADAMW;
-  struct update it = {.opt = opt, .w = w, .g = (float *)g, .first = first, .second = second};
+  struct update it = {
+    .opt = opt, .w = call->w, .g = (float *)call->g, .first = call->first, .second = call->second};
 
   if (adam)
     update_correct_bias(&it, opt->rate);
-  cpu_for(device, n, CPU_GRANULE, 2, adam ? update_adam_body : update_body, &it);
+  cpu_for(device, call->n, CPU_GRANULE, 2, adam ? update_adam_body : update_body, &it);
 }
 
-void cpu_lamb_direction(struct trm_device *device, const struct trm_update *opt, const float *w, float *g, float *first,
-                        float *second, size_t n)
+void cpu_lamb_direction(struct trm_device *device, const struct trm_lamb_direction *call)
 {
-  struct update it = {.opt = opt, .w = (float *)w, .g = g, .first = first, .second = second};
+  struct update it = {
+    .opt = &call->update, .w = (float *)call->w, .g = call->g, .first = call->first, .second = call->second};
 
   update_correct_bias(&it, 1);
-  cpu_for(device, n, CPU_GRANULE, 2, update_direction_body, &it);
+  cpu_for(device, call->n, CPU_GRANULE, 2, update_direction_body, &it);
 }

@@ -109,7 +109,8 @@ static void asgd_local_step(struct trm_strategy *s, double rate, double scale)
   for (size_t t = 0, low = 0; t < (size_t)optimizer->tensors; low = optimizer->tensor[t++].end) {
     const bool decays = !optimizer->tensor[t].vector || optimizer->decay_all;
     step.l2 = optimizer->update.l2 + (decays ? optimizer->update.decay : 0);
-    s->device->ops->update(s->device, &step, s->w + low, s->g + low, NULL, NULL, optimizer->tensor[t].end - low);
+    s->device->ops->update(s->device, &(struct trm_update_arrays){
+      .update = step, .w = s->w + low, .g = s->g + low, .n = optimizer->tensor[t].end - low});
   }
 }
 

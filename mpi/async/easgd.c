@@ -92,7 +92,8 @@ static int easgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums 
   worker_apply_all(s, &update);
   if (exchanges) {
     const struct trm_update subtract = {.rule = TRM_UPDATE_SGD, .rate = 1, .scale = 1};
-    s->device->ops->update(s->device, &subtract, s->w, easgd->distance, NULL, NULL, s->elements);
+    s->device->ops->update(s->device, &(struct trm_update_arrays){
+      .update = subtract, .w = s->w, .g = easgd->distance, .n = s->elements});
   }
   return TRM_OK;
 }

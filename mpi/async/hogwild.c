@@ -99,7 +99,9 @@ static int hogwild_train_rows(struct trm_strategy *s, const struct trm_sparse_ro
   };
   float *w = hogwild_row_weights(s, row, rows), *bias = linear->bias == SIZE_MAX ? NULL : w + linear->bias;
   struct trm_sparse_sums row_sums;
-  s->device->ops->sparse_sgd(s->device, &params, row, target, w + linear->weights, bias, &row_sums, rows);
+  s->device->ops->sparse_sgd(s->device, &(struct trm_sparse_sgd_rows){
+    .sgd = params, .row = row, .target = target, .w = w + linear->weights, .bias = bias, .sums = &row_sums,
+    .rows = rows});
   sums->loss += row_sums.loss;
   sums->correct += row_sums.correct;
   sums->rows += (double)rows;

@@ -82,7 +82,7 @@ void server_weights_axpy(const struct trm_strategy *s, double factor, size_t n, 
 {
   const struct trm_update update = {.rule = TRM_UPDATE_SGD, .rate = (float)-factor, .scale = 1};
   if (n > 0)
-    s->device->ops->update(s->device, &update, to, g, NULL, NULL, n);
+    s->device->ops->update(s->device, &(struct trm_update_arrays){.update = update, .w = to, .g = g, .n = n});
 }
 
 /* -- between steps */

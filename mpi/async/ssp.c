@@ -89,7 +89,7 @@ static void ssp_update(const struct trm_strategy *s, const struct server_chunk *
   for (int i = 0; i < workers; i++)
     from[i] = ssp_gradient(s, chunk, slot, i);
   float *sum = ssp_gradient(s, chunk, slot, 0);
-  s->device->ops->sum(s->device, sum, from, workers, chunk->n);
+  s->device->ops->sum(s->device, &(struct trm_sum){.to = sum, .from = from, .count = workers, .n = chunk->n});
   trm_free(from);
   server_weights_update(s, chunk, server_weights_rule(s, rate, 1), sum);
 }

@@ -330,7 +330,7 @@ struct trm_update worker_update(struct trm_strategy *s, double rate, uint64_t st
   update.step = step;
   if (s->optimizer->clip > 0) {
     const size_t trained = trm_optimizer_trained(s->optimizer);
-    update.scale = trm_clip_scale(s->optimizer, s->device->ops->norm_squared(s->device, s->g, trained));
+    update.scale = trm_clip_scale(s->optimizer, trm_device_norm_squared(s->device, s->g, trained));
   }
   return update;
 }

@@ -114,7 +114,7 @@ void tied_accumulate(struct tied *tied, struct trm_device *device, size_t low, s
     if (first)
       device->ops->copy(device, mine, g, n * sizeof(float));
     else
-      device->ops->sum(device, mine, both, 2, n);
+      device->ops->sum(device, &(struct trm_sum){.to = mine, .from = both, .count = 2, .n = n});
     device->ops->fill(device, g, 0, n);
   }
 }
@@ -162,7 +162,8 @@ static void tied_weight_sum(struct tied *tied, struct tied_weight *weight, struc
   for (int i = 0; i < weight->copies; i++)
     if (i != weight->self && weight->host[i] != weight->gradient[i])
       device->ops->upload(device, weight->gradient[i], weight->host[i], n * sizeof(float));
-  device->ops->sum(device, weight->gradient[0], (const float *const *)weight->gradient, weight->copies, n);
+  device->ops->sum(device, &(struct trm_sum){
+    .to = weight->gradient[0], .from = (const float *const *)weight->gradient, .count = weight->copies, .n = n});
 }
 
 int tied_allreduce(struct tied *tied, struct trm_device *device, bool accumulated, double *wait_s)

@@ -39,18 +39,19 @@ static int sync_node_barrier(struct trm_strategy *strategy)
 
 /* -- sums */
 
-/* to (n) = the sum of the elements [at, at + n) of the node's gradients, several arrays. n: at most SYNC_BLOCK. */
+/* to (n) = the sum of the elements [at, at + n) of the node's gradients, several arrays. n: at most a block. */
 static void sync_sum_block(struct trm_strategy *strategy, float *to, size_t at, size_t n)
 {
   struct sync *s = strategy->impl;
   for (int i = 0; i < s->node->size; i++)
     s->addends[i] = (const float *)s->gradients.shared.base[i] + at;
-  strategy->device->ops->sum(strategy->device, to, s->addends, s->node->size, n);
+  strategy->device->ops->sum(strategy->device, &(struct trm_sum){
+    .to = to, .from = s->addends, .count = s->node->size, .n = n});
 }
 
-static size_t sync_block_size(size_t at, size_t high)
+static size_t sync_block_size(const struct sync *s, size_t at, size_t high)
 {
-  return high - at < SYNC_BLOCK ? high - at : SYNC_BLOCK;
+  return high - at < s->block ? high - at : s->block;
 }
 
 /* Sums the gradients of the node into this rank's slice of its own gradient array, which no other rank reads. */
@@ -59,8 +60,8 @@ static void sync_sum_slice(struct trm_strategy *strategy, struct interval slice)
   struct sync *s = strategy->impl;
   if (s->node->size == 1)
     return;
-  for (size_t at = slice.low; at < slice.high; at += SYNC_BLOCK) {
-    const size_t n = sync_block_size(at, slice.high);
+  for (size_t at = slice.low; at < slice.high; at += s->block) {
+    const size_t n = sync_block_size(s, at, slice.high);
     sync_sum_block(strategy, s->block_sum, at, n);
     strategy->device->ops->copy(strategy->device, strategy->g + at, s->block_sum, n * sizeof(float));
   }
@@ -95,7 +96,7 @@ static int sync_publish_progress(struct trm_strategy *strategy, size_t high, con
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const int64_t before = (int64_t)(s->steps * strategy->elements);
   if (trm_counter_get(&flag->gradients_complete) <= before)
-    flag->loss = sums->loss; /* once per step: others may read it after the first change below */
+    flag->sums = *sums; /* once per step: others may read it after the first change below */
   trm_counter_set(s->node, &flag->gradients_complete, before + (int64_t)high);
   return TRM_OK;
 }
@@ -211,7 +212,7 @@ static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_up
 static bool sync_losses_finite(const struct sync *s)
 {
   for (int i = 0; i < s->node->size; i++)
-    if (!isfinite(s->node_shared->progress[i].loss))
+    if (!isfinite(s->node_shared->progress[i].sums.loss))
       return false;
   return true;
 }
@@ -235,15 +236,6 @@ static void sync_await_node(struct trm_strategy *strategy, size_t high)
   const double before = node->ops->clock(node);
   node->ops->wait_until(node, sync_is_complete, &condition);
   sync_end_timing(node, before, &strategy->wait_s, "wait for the node", TRM_TRACE_WAIT);
-}
-
-static bool sync_losses_published(void *context)
-{
-  const struct sync *s = context;
-  for (int i = 0; i < s->node->size; i++)
-    if (trm_counter_get(&s->node_shared->progress[i].steps_complete) <= (int64_t)s->steps)
-      return false;
-  return true;
 }
 
 static void sync_add_losses(struct trm_loss_sums *to, const struct trm_loss_sums *from)
@@ -274,13 +266,9 @@ static void sync_sum_node_losses(const struct sync *s, struct trm_loss_sums *sum
 /* Sums the losses of all ranks: within a node in its shared memory, then between nodes. Collective. */
 static int sync_total_losses(struct trm_strategy *strategy, struct trm_loss_sums *sums)
 {
-  struct sync *s = strategy->impl;
-  struct progress_flag *mine = &s->node_shared->progress[s->node->rank];
-  mine->sums = *sums;
-  trm_counter_set(s->node, &mine->steps_complete, (int64_t)s->steps + 1);
-  const double before = s->node->ops->clock(s->node);
-  s->node->ops->wait_until(s->node, sync_losses_published, s);
-  sync_end_timing(s->node, before, &strategy->wait_s, "losses of the node", TRM_TRACE_WAIT);
+  const struct sync *s = strategy->impl;
+  if (!sync_node_complete(strategy, strategy->elements))
+    sync_await_node(strategy, strategy->elements);
   sync_sum_node_losses(s, sums);
   return sync_sum_losses(strategy, s->cross, sums);
 }
@@ -291,14 +279,14 @@ static int sync_total_losses(struct trm_strategy *strategy, struct trm_loss_sums
 static void sync_update_node(struct trm_strategy *strategy, const struct trm_update *update)
 {
   struct sync *s = strategy->impl;
-  const int64_t blocks = (int64_t)((strategy->elements + SYNC_BLOCK - 1) / SYNC_BLOCK);
+  const int64_t blocks = (int64_t)((strategy->elements + s->block - 1) / s->block);
   const int64_t first = (int64_t)s->steps * blocks;
   for (;;) {
     int64_t taken = trm_counter_get(&s->node_shared->blocks_taken);
     const int64_t next = taken > first ? taken : first; /* a failed step may leave blocks */
     if (next == first + blocks)
       return;
-    const size_t at = (size_t)(next - first) * SYNC_BLOCK, n = sync_block_size(at, strategy->elements);
+    const size_t at = (size_t)(next - first) * s->block, n = sync_block_size(s, at, strategy->elements);
     if (!sync_node_complete(strategy, at + n))
       sync_await_node(strategy, at + n);
     if (!sync_losses_finite(s))
@@ -336,8 +324,10 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
   sync_end_timing(s->cross, before, &strategy->comm_s, "wait for all-reduce", TRM_TRACE_WAIT);
   s->buckets_begun = 0;
   s->steps++;
-  TRM_CHECK(status); /* on every rank */
-
+  if (status != TRM_OK) { /* on every rank */
+    TRM_CHECK(sync_node_barrier(strategy)); /* all have read the losses of the node */
+    return status;
+  }
   if (sums_first) {
     double norm_squared = 0;
     if (clips)

@@ -143,7 +143,9 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
   TRM_CHECK(sync_arrays_alloc_node_shared(strategy, s));
   s->addends = trm_alloc((size_t)s->node->size * sizeof *s->addends, "gradients");
   s->ratios = trm_alloc((size_t)strategy->optimizer->tensors * sizeof *s->ratios, "ratios");
-  return strategy->device->ops->alloc(strategy->device, SYNC_BLOCK * sizeof(float), TRM_MEMORY_BUFFERS,
+  const size_t share = strategy->elements / (size_t)s->node->size;
+  s->block = share < SYNC_BLOCK ? sync_units(share + 1) * SYNC_UNIT : SYNC_BLOCK;
+  return strategy->device->ops->alloc(strategy->device, s->block * sizeof(float), TRM_MEMORY_BUFFERS,
                                       (void **)&s->block_sum);
 }
 

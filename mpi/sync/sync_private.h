@@ -7,7 +7,8 @@
 #include "mpi/sync/sync.h"
 
 /* In elements. Buckets and slices begin at multiples of SYNC_UNIT, and the norm for clipping is added unit by unit, so
- * that its bits do not depend on the layout. A SYNC_BLOCK is summed and updated while it is in the cache. */
+ * that its bits do not depend on the layout. A block, of at most SYNC_BLOCK, is summed and updated while it is in the
+ * cache. */
 #define SYNC_UNIT ((size_t)4096)
 #define SYNC_BLOCK (32 * SYNC_UNIT)
 
@@ -19,9 +20,7 @@ struct bucket {
 /* A rank's progress, read by the other ranks of its node. A cache line. */
 struct progress_flag {
   _Alignas(64) struct trm_counter gradients_complete; /* elements since create: a step has strategy->elements of them */
-  double loss; /* this rank's partial loss, set before the step's first elements */
-  struct trm_counter steps_complete; /* steps since create; set after sums */
-  struct trm_loss_sums sums;         /* this rank's, of the last of these steps; unchanged until the step's end */
+  struct trm_loss_sums sums; /* this rank's, set before the step's first elements, unchanged until the step's end */
 };
 
 /* Counters and flags in memory shared by the ranks of a node. */
@@ -43,7 +42,8 @@ struct sync {
   struct trm_comm *cross; /* one rank per node: those with this rank's number in its node */
   struct array w, gradients, state[TRM_MAX_STATES - 1]; /* gradients: one for each rank */
   const float **addends; /* (node->size) scratch: gradients of the node's ranks */
-  float *block_sum;      /* device, (SYNC_BLOCK) */
+  size_t block;          /* elements of a block: a rank's share of the arrays, if that is less than SYNC_BLOCK */
+  float *block_sum;      /* device, (block) */
 
   struct bucket *bucket; /* (buckets) ascending */
   int buckets;

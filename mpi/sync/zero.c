@@ -53,7 +53,8 @@ static void zero_statistics_release(struct trm_strategy *strategy)
   if (!z->provider.overwrites_gradient)
     return;
   const float *const both[] = {z->statistics_sum, z->g_statistics};
-  strategy->device->ops->sum(strategy->device, z->statistics_sum, both, 2, z->statistics);
+  strategy->device->ops->sum(strategy->device, &(struct trm_sum){
+    .to = z->statistics_sum, .from = both, .count = 2, .n = z->statistics});
   strategy->device->ops->fill(strategy->device, z->g_statistics, 0, z->statistics);
 }
 

@@ -219,7 +219,8 @@ static void zero_exchange_node_sum(struct trm_strategy *strategy, struct slot *s
       z->addends[count++] = z->g + chunk->shard_offset;
     for (int rank = 0; rank < z->group->size; rank++)
       z->addends[count++] = (const float *)z->gradients.shared.base[rank] + at;
-    strategy->device->ops->sum(strategy->device, z->g + chunk->shard_offset, z->addends, count, chunk->shard_size);
+    strategy->device->ops->sum(strategy->device, &(struct trm_sum){
+      .to = z->g + chunk->shard_offset, .from = z->addends, .count = count, .n = chunk->shard_size});
   }
   zero_exchange_device_wait(strategy);
   trm_counter_set(z->group, &zero_exchange_progress(z, z->group->rank, slot)->summed, slot->completed);
@@ -245,7 +246,7 @@ static void zero_exchange_scatter_finish(struct trm_strategy *strategy, struct s
   slot->in_flight = false;
   zero_exchange_upload(strategy, z->received, slot->received, n);
   if (unit->accumulated)
-    device->ops->sum(device, shard, both, 2, n);
+    device->ops->sum(device, &(struct trm_sum){.to = shard, .from = both, .count = 2, .n = n});
   else if (!device->host_memory)
     device->ops->copy(device, shard, z->received, n * sizeof *shard);
   unit->accumulated = z->provider.overwrites_gradient; /* otherwise the next gradient includes this one */

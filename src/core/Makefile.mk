@@ -13,6 +13,8 @@ libtrireme_la_SOURCES += \
 	src/core/comm_self.c \
 	src/core/context.c \
 	src/core/context.h \
+	src/core/device_arrays.c \
+	src/core/device_arrays.h \
 	src/core/document.c \
 	src/core/document.h \
 	src/core/json.c \

@@ -5,8 +5,10 @@
  * otherwise, row-major, packed. Kernels return nothing: callers must pass valid arguments; a device that fails records
  * the failure and reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
  *
- * A kernel takes its arrays and sizes as BLAS does, one by one, some therefore more than seven: they are what a formula
- * names, and a caller sees each of them at the call.
+ * A kernel takes one struct of its arguments, which callers write as
+ *   device->ops->bias_add(device, &(struct trm_bias_add){.y = y, .bias = bias, .b = b, .n = n});
+ * What is not named is 0, false or NULL. The struct, and what it points to in host memory, is free when the call
+ * returns. Its comment has the formula, the shapes, and which arrays may be NULL or the same; others may not overlap.
  *
  * Legend of shapes: B rows (samples) of the batch, F features, N outputs, K inputs; of sequences T positions per
  * sample, R = B T rows in all, D values per position, H heads of E = D / H values, V tokens of the vocabulary.
@@ -25,15 +27,27 @@ TRM_BEGIN_DECLS
 
 struct trm_device;
 
-/* Matrix products. C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements.
- * beta = 0 never reads C. */
+/* C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements. beta = 0 never reads C. */
+struct trm_gemm {
+  bool transpose_a, transpose_b;
+  size_t m, n, k;
+  float alpha;
+  const float *a;
+  size_t lda;
+  const float *b;
+  size_t ldb;
+  float beta;
+  float *c;
+  size_t ldc;
+};
+
+/* A library of matrix products. */
 struct trm_blas_ops {
   const char *name;            /* device.blas */
   enum trm_matmul matmul;      /* type of the factors; sums and C are float32 */
   const char *(*detail)(void); /* library and core type, for the log */
   int (*open)(int threads);    /* called once in a process; threads of a product */
-  void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
-               size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc);
+  void (*gemm)(const struct trm_gemm *product);
   /* set_serial(true): until set_serial(false), a product runs on the calling thread, and several threads may call at
    * once. NULL: inside a parallel region this is always so. */
   void (*set_serial)(bool serial);
@@ -52,7 +66,7 @@ struct trm_csr {
   const int64_t *starts;  /* (B + 1) */
   const int32_t *columns; /* (entries) ascending within a row */
   const float *values;    /* (entries) */
-  size_t rows, features;
+  size_t rows, features, entries; /* entries: starts[B] - starts[0] */
 };
 
 /* One sparse row. */
@@ -153,6 +167,377 @@ struct trm_update {
   int batches;      /* that the gradient is of, 0: one; for statistics, which the optimizer updates */
 };
 
+/* -- products */
+
+/* y (B, N) = x (B, K) w^T */
+struct trm_csr_forward {
+  struct trm_csr x;
+  const float *w; /* (N, K) */
+  float *y;
+  size_t n;
+};
+
+/* dw (N, K) = beta * dw + dy^T x; beta is 0 or 1 */
+struct trm_csr_backward {
+  struct trm_csr x;
+  const float *dy; /* (B, N) */
+  float beta;
+  float *dw;
+  size_t n;
+};
+
+/* Updates w (K) and bias (1; NULL: none), which other ranks load and store at the same time: loads and stores of one
+ * value are atomic, updates are not. Host pointers, one thread; complete on return. */
+struct trm_sparse_sgd_rows {
+  struct trm_sparse_sgd sgd;
+  const struct trm_sparse_row *row; /* (rows) */
+  const float *target;              /* (rows) */
+  float *w, *bias;
+  struct trm_sparse_sums *sums;
+  size_t rows;
+};
+
+/* -- rows */
+
+/* y (B, N) += bias (N) */
+struct trm_bias_add {
+  float *y;
+  const float *bias;
+  size_t b, n;
+};
+
+/* db (N) = beta * db + column sums of dy (B, N), blocked summation */
+struct trm_bias_backward {
+  const float *dy;
+  float beta;
+  float *db;
+  size_t b, n;
+};
+
+/* y (n) = f(x); y may be x */
+struct trm_activation_forward {
+  enum trm_activation kind;
+  const float *x;
+  float *y;
+  size_t n;
+};
+
+/* dx (n) = dy * f'(x); dx may be dy. Relu, tanh and sigmoid read y alone (x may be NULL); gelu reads x alone (y may be
+ * NULL). */
+struct trm_activation_backward {
+  enum trm_activation kind;
+  const float *x, *y, *dy;
+  float *dx;
+  size_t n;
+};
+
+/* y (B, F) = x * keep / (1 - rate): forward with activations, backward with gradients, the same mask. y may be x. */
+struct trm_dropout {
+  struct trm_mask mask;
+  const float *x;
+  float *y;
+  size_t b, f;
+};
+
+/* Normalized rows: y (R, D) = (x - mean) * scale * gain + bias, scale = 1 / sqrt(mean of (x - mean)^2 + epsilon).
+ * mean (R) and scale (R) are saved for backward. mean NULL: taken as 0 (RMS norm). */
+struct trm_norm_forward {
+  const float *x, *gain, *bias; /* (R, D), (D), (D) or NULL: none */
+  float epsilon;
+  float *y, *mean, *scale;
+  size_t r, d;
+};
+
+/* dx (R, D) (NULL: not computed; may be dy); dgain (D), dbias (D) or NULL = beta * old value + sums over the rows */
+struct trm_norm_backward {
+  const float *x, *gain, *mean, *scale, *dy;
+  float *dx;
+  float beta;
+  float *dgain, *dbias;
+  size_t r, d;
+};
+
+/* -- sequences */
+
+/* y (R, D) = rows of w (V, D), rows [low, high) of the full table, or zeros for tokens of other rows; a token outside
+ * the full table is a failure */
+struct trm_embedding_forward {
+  const int32_t *token; /* (R) */
+  const float *w;
+  float *y;
+  size_t r, d;
+  struct trm_vocab_shard v;
+};
+
+/* dw (V, D) = beta * dw + sum of the rows of dy (R, D) at the positions of each token */
+struct trm_embedding_backward {
+  const int32_t *token; /* (R) */
+  const float *dy;
+  float beta;
+  float *dw;
+  size_t r, d;
+  struct trm_vocab_shard v;
+};
+
+/* y (B, T, H, E) = softmax(q k^T / sqrt(E)) v for each head; qkv (B, T, 3, H, E) holds queries, keys, values. row
+ * (B, H, T, 2), saved for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
+struct trm_attention_forward {
+  struct trm_attention shape;
+  const float *qkv;
+  float *y, *row;
+};
+
+struct trm_attention_backward {
+  struct trm_attention shape;
+  const float *qkv, *row, *dy;
+  float *dqkv;
+};
+
+/* Rotary positions (Su et al. 2021) on the queries and keys of x (B, T, 3, H, E), in place: values j and j + E/2 of a
+ * head, E even, are rotated by the angle t * base^(-2j/E); inverse: by minus that, which is the gradient. */
+struct trm_rotary {
+  struct trm_attention shape;
+  float base;
+  bool inverse;
+  float *x;
+};
+
+/* y (R, F) = silu(a) * b of x (R, 2, F), a first; silu(a) = a * sigmoid(a) */
+struct trm_swiglu_forward {
+  const float *x;
+  float *y;
+  size_t r, f;
+};
+
+struct trm_swiglu_backward {
+  const float *x, *dy; /* (R, 2, F), (R, F) */
+  float *dx;           /* (R, 2, F) */
+  size_t r, f;
+};
+
+/* -- images, (B, C, H, W) and (B, N, OH, OW) */
+
+/* y = x * w + bias; w (N, C / G, KH, KW), bias (N) or NULL */
+struct trm_conv2d_forward {
+  struct trm_conv2d conv;
+  const float *x, *w, *bias;
+  float *y;
+  size_t b;
+};
+
+struct trm_conv2d_backward_data {
+  struct trm_conv2d conv;
+  const float *dy, *w;
+  float *dx;
+  size_t b;
+};
+
+/* dw = beta * dw + .., db (N) likewise (NULL: not computed); beta is 0 or 1 */
+struct trm_conv2d_backward_weights {
+  struct trm_conv2d conv;
+  const float *x, *dy;
+  float beta;
+  float *dw, *db;
+  size_t b;
+};
+
+/* planes = B * C. argmax (planes, OH, OW): index in its plane of the largest element, the first of equal ones; NaN is
+ * larger than all. Padding is never chosen: pad < kernel. */
+struct trm_max_pool_forward {
+  struct trm_window2d window;
+  const float *x;
+  float *y;
+  int32_t *argmax;
+  size_t planes;
+};
+
+struct trm_max_pool_backward {
+  struct trm_window2d window;
+  const float *dy;
+  const int32_t *argmax;
+  float *dx;
+  size_t planes;
+};
+
+/* The mean over the window; padding counts as zeros. */
+struct trm_avg_pool_forward {
+  struct trm_window2d window;
+  const float *x;
+  float *y;
+  size_t planes;
+};
+
+struct trm_avg_pool_backward {
+  struct trm_window2d window;
+  const float *dy;
+  float *dx;
+  size_t planes;
+};
+
+/* -- batch normalization, x (B, C, S); mean, square, w, bias (C); z = (x - mean) / sqrt(square / count + epsilon) */
+
+/* moments (2, C): mean, and the sum of squares about it */
+struct trm_batch_norm_moments {
+  struct trm_batch_norm bn;
+  const float *x;
+  float *moments;
+  size_t b;
+};
+
+/* y = z * w + bias; y may be x */
+struct trm_batch_norm_forward {
+  struct trm_batch_norm bn;
+  const float *x, *mean, *square, *w, *bias;
+  float *y;
+  size_t b;
+};
+
+/* sums (2, C): of dy, and of dy * z */
+struct trm_batch_norm_sums {
+  struct trm_batch_norm bn;
+  const float *x, *mean, *square, *dy;
+  float *sums;
+  size_t b;
+};
+
+/* dx = w / sqrt(square / count + epsilon) * (dy - sums[0] / count - z * sums[1] / count); dx may be dy */
+struct trm_batch_norm_backward {
+  struct trm_batch_norm bn;
+  const float *x, *mean, *square, *w, *dy, *sums;
+  float *dx;
+  size_t b;
+};
+
+/* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not computed), and the
+ * gradient dz (B, C) = scale * d loss / dz (NULL: not computed; may be z). */
+
+/* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
+ * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. */
+struct trm_softmax_cross_entropy {
+  const float *z;
+  const int32_t *target; /* (B) */
+  float scale, smoothing;
+  float *loss, *correct, *dz;
+  size_t b, c;
+};
+
+/* The same of scores (B, C) that are the classes [low, high) of each row, in two steps. stats (B, TRM_SCORES_FIELDS)
+ * from z; a target that is no class of the whole is a failure, its row's sum is NaN. */
+struct trm_softmax_shard_stats {
+  const float *z;
+  const int32_t *target; /* (B) */
+  struct trm_vocab_shard v;
+  float *stats;
+  size_t b;
+};
+
+/* Then, with max (B) and sum (B) of the whole rows, and least = scale * s / whole: dz (B, C) = scale * exp(z - max) /
+ * sum - least, less scale * (1 - s) at the target; 0 where the target is TRM_IGNORE_INDEX. dz may be z. */
+struct trm_softmax_shard_gradient {
+  const float *z;
+  const int32_t *target; /* (B) */
+  struct trm_vocab_shard v;
+  const float *max, *sum;
+  float scale, smoothing;
+  float *dz;
+  size_t b;
+};
+
+/* loss = mean over F of (z - target)^2; correct is written 0 */
+struct trm_mean_squared_error {
+  const float *z, *target; /* (B, F), (B, F) */
+  float scale;
+  float *loss, *correct, *dz;
+  size_t b, f;
+};
+
+/* One score per row, target in {-1, +1}. logistic: log(1 + exp(-t z)); hinge: max(0, 1 - t z) */
+struct trm_margin_loss {
+  const float *z, *target; /* (B), (B) */
+  float scale;
+  float *loss, *correct, *dz;
+  size_t b;
+};
+
+/* -- flat arrays (n) */
+
+/* to = sum of `count` arrays, added in the fixed binary tree over 0..count-1 (left half: the largest power of two
+ * below count); to may be from[0]. The table `from` itself is host memory. */
+struct trm_sum {
+  float *to;
+  const float *const *from;
+  int count;
+  size_t n;
+};
+
+/* *result, in host memory, = sum of x^2, blocked, in double; done on return */
+struct trm_norm_squared {
+  const float *x;
+  size_t n;
+  double *result;
+};
+
+/* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL */
+struct trm_update_arrays {
+  struct trm_update update;
+  float *w;
+  const float *g;
+  float *first, *second;
+  size_t n;
+};
+
+/* The first half of lamb: moves the moments first and second as adam does, and g becomes the direction
+ * first^ / (sqrt(second^) + epsilon) + decay * w, ^ with bias correction */
+struct trm_lamb_direction {
+  struct trm_update update;
+  const float *w;
+  float *g, *first, *second;
+  size_t n;
+};
+
+/* The kernels: X(slot, struct of its arguments). The slots of a device, the CPU's declarations and table, and the
+ * devices that wrap another one are made from this list. */
+#define TRM_KERNELS(X)                                                          \
+  X(gemm, trm_gemm)                                                             \
+  X(csr_forward, trm_csr_forward)                                               \
+  X(csr_backward, trm_csr_backward)                                             \
+  X(sparse_sgd, trm_sparse_sgd_rows)                                            \
+  X(bias_add, trm_bias_add)                                                     \
+  X(bias_backward, trm_bias_backward)                                           \
+  X(activation_forward, trm_activation_forward)                                 \
+  X(activation_backward, trm_activation_backward)                               \
+  X(dropout, trm_dropout)                                                       \
+  X(norm_forward, trm_norm_forward)                                             \
+  X(norm_backward, trm_norm_backward)                                           \
+  X(embedding_forward, trm_embedding_forward)                                   \
+  X(embedding_backward, trm_embedding_backward)                                 \
+  X(attention_forward, trm_attention_forward)                                   \
+  X(attention_backward, trm_attention_backward)                                 \
+  X(rotary, trm_rotary)                                                         \
+  X(swiglu_forward, trm_swiglu_forward)                                         \
+  X(swiglu_backward, trm_swiglu_backward)                                       \
+  X(conv2d_forward, trm_conv2d_forward)                                         \
+  X(conv2d_backward_data, trm_conv2d_backward_data)                             \
+  X(conv2d_backward_weights, trm_conv2d_backward_weights)                       \
+  X(max_pool_forward, trm_max_pool_forward)                                     \
+  X(max_pool_backward, trm_max_pool_backward)                                   \
+  X(avg_pool_forward, trm_avg_pool_forward)                                     \
+  X(avg_pool_backward, trm_avg_pool_backward)                                   \
+  X(batch_norm_moments, trm_batch_norm_moments)                                 \
+  X(batch_norm_forward, trm_batch_norm_forward)                                 \
+  X(batch_norm_sums, trm_batch_norm_sums)                                       \
+  X(batch_norm_backward, trm_batch_norm_backward)                               \
+  X(softmax_cross_entropy, trm_softmax_cross_entropy)                           \
+  X(softmax_shard_stats, trm_softmax_shard_stats)                               \
+  X(softmax_shard_gradient, trm_softmax_shard_gradient)                         \
+  X(mean_squared_error, trm_mean_squared_error)                                 \
+  X(logistic, trm_margin_loss)                                                  \
+  X(hinge, trm_margin_loss)                                                     \
+  X(sum, trm_sum)                                                               \
+  X(norm_squared, trm_norm_squared)                                             \
+  X(update, trm_update_arrays)                                                  \
+  X(lamb_direction, trm_lamb_direction)
+
 struct trm_device_ops {
   const char *name; /* as in device.name */
 
@@ -170,144 +555,11 @@ struct trm_device_ops {
   void (*fill)(struct trm_device *device, float *to, float value, size_t n);
   int (*sync)(struct trm_device *device);
 
-  /* -- products */
-  void (*gemm)(struct trm_device *device, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
-               const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc);
-  /* y (B, N) = x (B, K) w^T, w (N, K); overwrites y */
-  void (*csr_forward)(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n);
-  /* dw (N, K) = beta * dw + dy^T x; beta is 0 or 1 */
-  void (*csr_backward)(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw,
-                       size_t n);
-
-  /* Updates w (K) and bias (1; NULL: none), which other ranks load and store at the same time: loads and stores of one
-   * value are atomic, updates are not. Host pointers, one thread; complete on return. NULL: not supported. */
-  void (*sparse_sgd)(struct trm_device *device, const struct trm_sparse_sgd *sgd, const struct trm_sparse_row *row,
-                     const float *target, float *w, float *bias, struct trm_sparse_sums *sums, size_t rows);
-
-  /* -- rows. y may equal x, dx may equal dy. */
-  void (*bias_add)(struct trm_device *device, float *y /* (B, N) */, const float *bias /* (N) */, size_t b, size_t n);
-  /* db (N) = beta * db + column sums of dy (B, N), blocked summation */
-  void (*bias_backward)(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n);
-  void (*activation_forward)(struct trm_device *device, enum trm_activation kind, const float *x, float *y, size_t n);
-  /* dx = dy * f'(x). Relu, tanh and sigmoid read y alone (x may be NULL); gelu reads x alone (y may be NULL). */
-  void (*activation_backward)(struct trm_device *device, enum trm_activation kind, const float *x, const float *y,
-                              const float *dy, float *dx, size_t n);
-  /* y = x * keep / (1 - rate): forward with activations, backward with gradients, the same mask. y may equal x. */
-  void (*dropout)(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f);
-
-  /* -- normalized rows: y (R, D) = (x - mean) * scale * gain + bias, scale = 1 / sqrt(mean of (x - mean)^2 + epsilon).
-   * mean (R) and scale (R) are saved for backward. mean NULL: taken as 0 (RMS norm); bias, dbias NULL: none. */
-  void (*norm_forward)(struct trm_device *device, const float *x, const float *gain, const float *bias, float epsilon,
-                       float *y, float *mean, float *scale, size_t r, size_t d);
-  /* dx (R, D) (NULL: not computed; may equal dy); dgain (D), dbias (D) = beta * old value + sums over the rows */
-  void (*norm_backward)(struct trm_device *device, const float *x, const float *gain, const float *mean,
-                        const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias,
-                        size_t r, size_t d);
-
-  /* -- sequences */
-  /* y (R, D) = rows of w (V, D), rows [low, high) of the full table, or zeros for tokens of other rows; a token outside
-   * the full table is a failure */
-  void (*embedding_forward)(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                            size_t d, const struct trm_vocab_shard *v);
-  /* dw (V, D) = beta * dw + sum of the rows of dy (R, D) at the positions of each token */
-  void (*embedding_backward)(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
-                             size_t r, size_t d, const struct trm_vocab_shard *v);
-  /* y (B, T, H, E) = softmax(q k^T / sqrt(E)) v for each head; qkv (B, T, 3, H, E) holds queries, keys, values. row
-   * (B, H, T, 2), saved for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
-  void (*attention_forward)(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
-                            float *row);
-  void (*attention_backward)(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
-                             const float *row, const float *dy, float *dqkv);
-  /* Rotary positions (Su et al. 2021) on the queries and keys of x (B, T, 3, H, E), in place: values j and j + E/2 of a
-   * head, E even, are rotated by the angle t * base^(-2j/E); inverse: by minus that, which is the gradient. */
-  void (*rotary)(struct trm_device *device, const struct trm_attention *shape, float base, bool inverse, float *x);
-  /* y (R, F) = silu(a) * b of x (R, 2, F), a first; silu(a) = a * sigmoid(a). dx (R, 2, F) */
-  void (*swiglu_forward)(struct trm_device *device, const float *x, float *y, size_t r, size_t f);
-  void (*swiglu_backward)(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f);
-
-  /* -- images, (B, C, H, W) and (B, N, OH, OW). Arrays may not overlap. */
-  /* y = x * w + bias; w (N, C / G, KH, KW), bias (N) or NULL */
-  void (*conv2d_forward)(struct trm_device *device, const struct trm_conv2d *conv, const float *x, const float *w,
-                         const float *bias, float *y, size_t b);
-  void (*conv2d_backward_data)(struct trm_device *device, const struct trm_conv2d *conv, const float *dy,
-                               const float *w, float *dx, size_t b);
-  /* dw = beta * dw + .., db (N) likewise (NULL: not computed); beta is 0 or 1 */
-  void (*conv2d_backward_weights)(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
-                                  const float *dy, float beta, float *dw, float *db, size_t b);
-  /* planes = B * C. argmax (planes, OH, OW): index in its plane of the largest element, the first of equal ones; NaN is
-   * larger than all. Padding is never chosen: pad < kernel. */
-  void (*max_pool_forward)(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
-                           int32_t *argmax, size_t planes);
-  void (*max_pool_backward)(struct trm_device *device, const struct trm_window2d *win, const float *dy,
-                            const int32_t *argmax, float *dx, size_t planes);
-  /* The mean over the window; padding counts as zeros. */
-  void (*avg_pool_forward)(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
-                           size_t planes);
-  void (*avg_pool_backward)(struct trm_device *device, const struct trm_window2d *win, const float *dy, float *dx,
-                            size_t planes);
-
-  /* -- batch normalization, x (B, C, S). moments (2, C): mean, and the sum of squares about it. */
-  void (*batch_norm_moments)(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, float *moments,
-                             size_t b);
-  /* y = (x - mean) / sqrt(square / count + epsilon) * w + bias; all of these (C). y may equal x. */
-  void (*batch_norm_forward)(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
-                             const float *mean, const float *square, const float *w, const float *bias, float *y,
-                             size_t b);
-  /* sums (2, C): of dy, and of dy * z, with z = (x - mean) / sqrt(square / count + epsilon) */
-  void (*batch_norm_sums)(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, const float *mean,
-                          const float *square, const float *dy, float *sums, size_t b);
-  /* dx = w / sqrt(square / count + epsilon) * (dy - sums[0] / count - z * sums[1] / count). dx may equal dy. */
-  void (*batch_norm_backward)(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
-                              const float *mean, const float *square, const float *w, const float *dy,
-                              const float *sums, float *dx, size_t b);
-
-  /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not computed), and
-   * the gradient dz (B, C) = scale * d loss / dz (NULL: not computed; dz may equal z). */
-  /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
-   * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. */
-  void (*softmax_cross_entropy)(struct trm_device *device, const float *z, const int32_t *target, float scale,
-                                float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c);
-  /* The same of scores (B, C) that are the classes [low, high) of each row, in two steps. part (B, TRM_SCORES_FIELDS)
-   * from z; a target that is no class of the whole is a failure, its row's sum is NaN. Then, with most (B) and sum (B)
-   * of the whole rows, and least = scale * s / whole: dz (B, C) = scale * exp(z - most) / sum - least, less
-   * scale * (1 - s) at the target; 0 where the target is TRM_IGNORE_INDEX. dz may equal z. */
-  void (*softmax_shard_stats)(struct trm_device *device, const float *z, const int32_t *target,
-                              const struct trm_vocab_shard *v, float *stats, size_t b);
-  void (*softmax_shard_gradient)(struct trm_device *device, const float *z, const int32_t *target,
-                                 const struct trm_vocab_shard *v, const float *max, const float *sum, float scale,
-                                 float smoothing, float *dz, size_t b);
-  /* loss = mean over F of (z - t)^2; correct is written 0 */
-  void (*mean_squared_error)(struct trm_device *device, const float *z, const float *target /* (B, F) */, float scale,
-                             float *loss, float *correct, float *dz, size_t b, size_t f);
-  /* one score per row, target in {-1, +1}: log(1 + exp(-t z)) and max(0, 1 - t z) */
-  void (*logistic)(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
-                   float *correct, float *dz, size_t b);
-  void (*hinge)(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
-                float *correct, float *dz, size_t b);
-
-  /* -- flat arrays */
-  /* to = sum of `count` arrays, added in the fixed binary tree over 0..count-1 (left half: the largest power of two
-   * below count); to may equal from[0]. The table `from` itself is host memory. */
-  void (*sum)(struct trm_device *device, float *to, const float *const *from, int count, size_t n);
-  double (*norm_squared)(struct trm_device *device, const float *x, size_t n); /* blocked, in double; done on return */
-  /* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL */
-  void (*update)(struct trm_device *device, const struct trm_update *opt, float *w, const float *g, float *first,
-                 float *second, size_t n);
-  /* The first half of lamb: moves the moments first and second as adam does, and g becomes the direction
-   * first^ / (sqrt(second^) + epsilon) + decay * w, ^ with bias correction */
-  void (*lamb_direction)(struct trm_device *device, const struct trm_update *opt, const float *w, float *g,
-                         float *first, float *second, size_t n);
+  /* -- kernels. sparse_sgd NULL: not supported. */
+#define TRM_KERNEL_SLOT(slot, type) void (*slot)(struct trm_device *device, const struct type *call);
+  TRM_KERNELS(TRM_KERNEL_SLOT)
+#undef TRM_KERNEL_SLOT
 };
-
-/* X(slot) for each kernel, the slots from gemm on, and for fill: for declarations and tables of all. */
-#define TRM_KERNELS(X)                                                                                                 \
-  X(fill) X(gemm) X(csr_forward) X(csr_backward) X(sparse_sgd) X(bias_add) X(bias_backward) X(activation_forward)      \
-  X(activation_backward) X(dropout) X(norm_forward) X(norm_backward) X(embedding_forward) X(embedding_backward)        \
-  X(attention_forward) X(attention_backward) X(rotary) X(swiglu_forward) X(swiglu_backward) X(conv2d_forward)          \
-  X(conv2d_backward_data) X(conv2d_backward_weights) X(max_pool_forward) X(max_pool_backward) X(avg_pool_forward)      \
-  X(avg_pool_backward) X(batch_norm_moments) X(batch_norm_forward) X(batch_norm_sums) X(batch_norm_backward)           \
-  X(softmax_cross_entropy) X(softmax_shard_stats) X(softmax_shard_gradient) X(mean_squared_error) X(logistic)          \
-  X(hinge) X(sum) X(norm_squared) X(update) X(lamb_direction)
 
 struct trm_device {
   const struct trm_device_ops *ops;
@@ -316,5 +568,15 @@ struct trm_device {
   bool host_memory; /* device pointers are host pointers of this process: arrays may live in node-shared memory */
   void *impl;        /* the implementation's */
 };
+
+/* Returns the sum of x^2 over n elements. */
+static inline double trm_device_norm_squared(struct trm_device *device, const float *x, size_t n)
+{
+  double result;
+  const struct trm_norm_squared call = {x, n, &result};
+
+  device->ops->norm_squared(device, &call);
+  return result;
+}
 
 TRM_END_DECLS

@@ -45,8 +45,9 @@ static int loss_softmax_check(const struct trm_loss *loss, const struct trm_shap
 
 static void loss_softmax_run(const struct trm_loss_call *c)
 {
-  c->device->ops->softmax_cross_entropy(c->device, c->scores, c->input->target_class, c->scale, c->smoothing,
-                                        c->row_loss, c->row_correct, c->gradient, c->rows, c->classes);
+  c->device->ops->softmax_cross_entropy(c->device, &(struct trm_softmax_cross_entropy){
+    .z = c->scores, .target = c->input->target_class, .scale = c->scale, .smoothing = c->smoothing, .loss = c->row_loss,
+    .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes});
 }
 
 /* One row's fields of all shards (ranks, R, TRM_SCORES_FIELDS) combined: maximum score and sum of exponentials of the
@@ -91,7 +92,8 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
   const int32_t *target = c->input->target_class;
   int32_t *host_target = NULL;
   float *loss = c->host, *correct = loss + r, *max = loss + 2 * r, *sum = loss + 3 * r;
-  device->ops->softmax_shard_stats(device, c->scores, target, &c->shard, c->scratch, r);
+  device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
+    .z = c->scores, .target = target, .v = c->shard, .stats = c->scratch, .b = r});
   const float *all = trm_axis_allgather_host(c->axis, c->scratch, r * TRM_SCORES_FIELDS);
   if (!device->host_memory) {
     host_target = trm_alloc(r * sizeof *host_target, "targets");
@@ -111,8 +113,9 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
   device->ops->upload(device, c->row_correct, correct, r * sizeof *correct);
   device->ops->upload(device, joined, max, 2 * r * sizeof *max);
   if (c->gradient)
-    device->ops->softmax_shard_gradient(device, c->scores, target, &c->shard, joined, joined + r, c->scale,
-                                        c->smoothing, c->gradient, r);
+    device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
+      .z = c->scores, .target = target, .v = c->shard, .max = joined, .sum = joined + r, .scale = c->scale,
+      .smoothing = c->smoothing, .dz = c->gradient, .b = r});
 }
 
 static int loss_squared_check(const struct trm_loss *loss, const struct trm_shape *scores,
@@ -132,8 +135,9 @@ static int loss_squared_check(const struct trm_loss *loss, const struct trm_shap
 
 static void loss_squared_run(const struct trm_loss_call *c)
 {
-  c->device->ops->mean_squared_error(c->device, c->scores, c->input->target_value, c->scale, c->row_loss,
-                                     c->row_correct, c->gradient, c->rows, c->classes);
+  c->device->ops->mean_squared_error(c->device, &(struct trm_mean_squared_error){
+    .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
+    .dz = c->gradient, .b = c->rows, .f = c->classes});
 }
 
 /* Logistic and hinge: one score; two classes, or one value per sample, -1 or +1. */
@@ -151,14 +155,16 @@ static int loss_signed_check(const struct trm_loss *loss, const struct trm_shape
 
 static void loss_logistic_run(const struct trm_loss_call *c)
 {
-  c->device->ops->logistic(c->device, c->scores, c->input->target_value, c->scale, c->row_loss, c->row_correct,
-                           c->gradient, c->rows);
+  c->device->ops->logistic(c->device, &(struct trm_margin_loss){
+    .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
+    .dz = c->gradient, .b = c->rows});
 }
 
 static void loss_hinge_run(const struct trm_loss_call *c)
 {
-  c->device->ops->hinge(c->device, c->scores, c->input->target_value, c->scale, c->row_loss, c->row_correct,
-                        c->gradient, c->rows);
+  c->device->ops->hinge(c->device, &(struct trm_margin_loss){
+    .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
+    .dz = c->gradient, .b = c->rows});
 }
 
 static const struct trm_loss loss_softmax_cross_entropy = {

@@ -43,7 +43,8 @@ static void pass_add_arrays(const struct trm_layer *layer, const struct trm_pass
                             const float *b)
 {
   const float *const from[] = {to == b ? b : a, to == b ? a : b}; /* the sum may overwrite its first operand */
-  pass->device->ops->sum(pass->device, to, from, 2, layer->output_rows * trm_shape_count(&layer->out));
+  pass->device->ops->sum(pass->device, &(struct trm_sum){
+    .to = to, .from = from, .count = 2, .n = layer->output_rows * trm_shape_count(&layer->out)});
 }
 
 /* Returns false without rows, unless other ranks wait for the layer. */
@@ -241,7 +242,8 @@ static void pass_add_tied_gradient(const struct trm_layer *layer, const struct t
     return;
   const struct trm_parameter *weight = &layer->parameter[0];
   const float *const both[] = {weight->g, layer->tied_gradient};
-  pass->device->ops->sum(pass->device, weight->g, both, 2, weight->count);
+  pass->device->ops->sum(pass->device, &(struct trm_sum){
+    .to = weight->g, .from = both, .count = 2, .n = weight->count});
 }
 
 int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)

@@ -136,7 +136,7 @@ double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct 
       t++;
     const size_t end = optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
     if (!replica)
-      sum += device->ops->norm_squared(device, g + (at - low), end - at);
+      sum += trm_device_norm_squared(device, g + (at - low), end - at);
     at = end;
   }
   return sum;
@@ -176,7 +176,7 @@ static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const str
 static void optim_average(struct trm_device *device, double weight, float *w, const float *g, size_t n)
 {
   const struct trm_update move = {.rule = TRM_UPDATE_SGD, .rate = (float)weight, .scale = -1, .l2 = 1};
-  device->ops->update(device, &move, w, g, NULL, NULL, n);
+  device->ops->update(device, &(struct trm_update_arrays){.update = move, .w = w, .g = g, .n = n});
 }
 
 /* Moves the statistics of an interval by the weight of `batches` batches, or, if it adds, by that of the latest of
@@ -217,8 +217,9 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
     const size_t end = optim_uniform_run(optimizer, hyper, ratio, at, high, &update), o = at - low;
     if (update.rule == TRM_UPDATE_LAMB) /* g contains the direction */
       update = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = update.rate, .scale = 1};
-    device->ops->update(device, &update, to->w + o, g + o, states > 0 ? to->state[0] + o : NULL,
-                        states > 1 ? to->state[1] + o : NULL, end - at);
+    device->ops->update(device, &(struct trm_update_arrays){
+      .update = update, .w = to->w + o, .g = g + o, .first = states > 0 ? to->state[0] + o : NULL,
+      .second = states > 1 ? to->state[1] + o : NULL, .n = end - at});
     at = end;
   }
   optim_move_statistics(optimizer, device, hyper->batches > 1 ? hyper->batches : 1, false, to, g);
@@ -244,7 +245,9 @@ void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_dev
   for (size_t at = to->low; at < high;) {
     struct trm_update update;
     const size_t end = optim_uniform_run(optimizer, hyper, NULL, at, high, &update), o = at - to->low;
-    device->ops->lamb_direction(device, &update, to->w + o, g + o, to->state[0] + o, to->state[1] + o, end - at);
+    device->ops->lamb_direction(device, &(struct trm_lamb_direction){
+      .update = update, .w = to->w + o, .g = g + o, .first = to->state[0] + o, .second = to->state[1] + o,
+      .n = end - at});
     at = end;
   }
 }
@@ -265,8 +268,8 @@ void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct t
     const size_t left = optimizer->tensor[t].end < high ? optimizer->tensor[t].end - at : high - at;
     const size_t count = left < rest ? left : rest;
     if (!optimizer->tensor[t].vector) {
-      norm[u + (size_t)t][0] = device->ops->norm_squared(device, of->w + (at - of->low), count);
-      norm[u + (size_t)t][1] = device->ops->norm_squared(device, g + (at - of->low), count);
+      norm[u + (size_t)t][0] = trm_device_norm_squared(device, of->w + (at - of->low), count);
+      norm[u + (size_t)t][1] = trm_device_norm_squared(device, g + (at - of->low), count);
     }
     at += count;
   }

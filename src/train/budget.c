@@ -17,8 +17,9 @@ static int budget_warm_up(struct trm_device *device)
   for (int i = 0; i < 3 && status == TRM_OK; i++)
     status = device->ops->alloc(device, elements[i] * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&array[i]);
   if (status == TRM_OK) {
-    device->ops->gemm(device, false, false, ROWS, COLUMNS, INNER, 1, array[0], INNER, array[1], COLUMNS, 0, array[2],
-                      COLUMNS);
+    device->ops->gemm(device, &(struct trm_gemm){
+      .m = ROWS, .n = COLUMNS, .k = INNER, .alpha = 1, .a = array[0], .lda = INNER, .b = array[1], .ldb = COLUMNS,
+      .c = array[2], .ldc = COLUMNS});
     status = device->ops->sync(device);
   }
   for (int i = 0; i < 3; i++)

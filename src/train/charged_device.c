@@ -1,5 +1,7 @@
 #include "train/charged_device.h"
 
+#include "core/device_arrays.h"
+
 /* device is the first field of the struct */
 static const struct trm_device_ops *charged_inner(const struct trm_device *device)
 {
@@ -11,50 +13,37 @@ static const struct trm_array_costs *charged_costs(const struct trm_device *devi
   return &((const struct trm_charged_device *)device)->costs;
 }
 
-static void charged_pass_time(const struct trm_device *device, double seconds_per_byte, size_t floats)
+static void charged_pass_time(const struct trm_device *device, double seconds_per_byte, size_t bytes)
 {
   struct trm_comm *comm = ((const struct trm_charged_device *)device)->comm;
-  comm->ops->compute(comm, NULL, NULL, seconds_per_byte * (double)(floats * sizeof(float)));
+  comm->ops->compute(comm, NULL, NULL, seconds_per_byte * (double)bytes);
 }
 
 static void charged_copy(struct trm_device *device, void *to, const void *from, size_t bytes)
 {
   charged_inner(device)->copy(device, to, from, bytes);
-  charged_pass_time(device, charged_costs(device)->copy, 2 * bytes / sizeof(float));
+  charged_pass_time(device, charged_costs(device)->copy, 2 * bytes);
 }
 
 static void charged_fill(struct trm_device *device, float *to, float value, size_t n)
 {
   charged_inner(device)->fill(device, to, value, n);
-  charged_pass_time(device, charged_costs(device)->copy, n);
+  charged_pass_time(device, charged_costs(device)->copy, n * sizeof *to);
 }
 
-static void charged_sum(struct trm_device *device, float *to, const float *const *from, int count, size_t n)
-{
-  charged_inner(device)->sum(device, to, from, count, n);
-  charged_pass_time(device, charged_costs(device)->sum, (size_t)(count + 1) * n);
-}
-
-static double charged_norm_squared(struct trm_device *device, const float *x, size_t n)
-{
-  const double square = charged_inner(device)->norm_squared(device, x, n);
-  charged_pass_time(device, charged_costs(device)->copy, n);
-  return square;
-}
-
-static void charged_update(struct trm_device *device, const struct trm_update *opt, float *w, const float *g,
-                           float *first, float *second, size_t n)
-{
-  charged_inner(device)->update(device, opt, w, g, first, second, n);
-  charged_pass_time(device, charged_costs(device)->update, (size_t)(3 + 2 * ((first != NULL) + (second != NULL))) * n);
-}
-
-static void charged_lamb_direction(struct trm_device *device, const struct trm_update *opt, const float *w, float *g,
-                                   float *first, float *second, size_t n)
-{
-  charged_inner(device)->lamb_direction(device, opt, w, g, first, second, n);
-  charged_pass_time(device, charged_costs(device)->update, 7 * n);
-}
+/* Defines the form of a kernel whose bytes take the time of `cost`. */
+#define CHARGED(slot, type, cost)                                                                   \
+  static void charged_##slot(struct trm_device *device, const struct type *call)                    \
+  {                                                                                                 \
+    struct trm_call_array array[TRM_CALL_ARRAYS];                                                   \
+    charged_inner(device)->slot(device, call);                                                      \
+    charged_pass_time(device, charged_costs(device)->cost,                                          \
+                      trm_call_bytes(array, type##_arrays(call, array)));                           \
+  }
+CHARGED(sum, trm_sum, sum)
+CHARGED(norm_squared, trm_norm_squared, copy)
+CHARGED(update, trm_update_arrays, update)
+CHARGED(lamb_direction, trm_lamb_direction, update)
 
 void trm_charged_device_open(struct trm_charged_device *charged, const struct trm_device *inner, struct trm_comm *comm)
 {

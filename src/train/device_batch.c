@@ -63,6 +63,7 @@ int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_ho
     const size_t entries = (size_t)batch->starts[rows];
     input->csr.rows = rows;
     input->csr.features = spec->shape.size[0];
+    input->csr.entries = entries;
     UPLOAD(device_batch->starts, batch->starts, rows + 1, input->csr.starts);
     UPLOAD(device_batch->columns, batch->columns, entries, input->csr.columns);
     UPLOAD(device_batch->values, batch->values, entries, input->csr.values);

@@ -130,7 +130,7 @@ static void step_add_lane(const struct trainer *t, int number)
   int level = 0;
   for (; number >> level & 1; level++) {
     const float *const pair[2] = {g, t->lanes.subtree_sum[level]};
-    device->ops->sum(device, g, pair, 2, elements);
+    device->ops->sum(device, &(struct trm_sum){.to = g, .from = pair, .count = 2, .n = elements});
   }
   if (level < t->lanes.levels)
     device->ops->copy(device, t->lanes.subtree_sum[level], g, elements * sizeof *g);

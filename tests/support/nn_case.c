@@ -162,7 +162,8 @@ static void nn_case_batch_sparse(struct nn_case *c, size_t rows, size_t features
                                   .columns = nn_case_on_device(c, columns, entries * sizeof *columns),
                                   .values = nn_case_on_device(c, values, entries * sizeof *values),
                                   .rows = rows,
-                                  .features = features};
+                                  .features = features,
+                                  .entries = entries};
   trm_free(starts);
   trm_free(columns);
   trm_free(values);
@@ -235,12 +236,14 @@ struct trm_input nn_case_part(const struct nn_case *c, size_t low, size_t high)
   if (part.dense)
     part.dense += low * trm_shape_count(&c->model.spec.shape);
   if (part.csr.starts) {
-    int64_t start;
+    int64_t start, end;
     c->device->ops->download(c->device, &start, c->input.csr.starts + low, sizeof start);
+    c->device->ops->download(c->device, &end, c->input.csr.starts + high, sizeof end);
     part.csr.starts += low;
     part.csr.rows = part.rows;
     part.csr.columns += start;
     part.csr.values += start;
+    part.csr.entries = (size_t)(end - start);
   }
   if (part.tokens)
     part.tokens += low * trm_shape_count(&c->model.spec.shape);

@@ -69,18 +69,22 @@ void activation_reference(struct trm_device *device)
       }
       const float *on_x = device_floats(device, x, n);
       float *y = device_nan(device, n), *in_place = device_floats(device, x, n);
-      device->ops->activation_forward(device, kind, on_x, y, n);
+      device->ops->activation_forward(device, &(struct trm_activation_forward){
+        .kind = kind, .x = on_x, .y = y, .n = n});
       check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
-      device->ops->activation_forward(device, kind, in_place, in_place, n);
+      device->ops->activation_forward(device, &(struct trm_activation_forward){
+        .kind = kind, .x = in_place, .y = in_place, .n = n});
       check_same(kind_name[kind], read_floats(device, in_place, n), read_floats(device, y, n), n);
 
       /* NULL: the pointer that the contract says is not read */
       float *dx = device_nan(device, n), *same = device_floats(device, dy, n);
-      device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL,
-                                       same, dx, n);
+      device->ops->activation_backward(device, &(struct trm_activation_backward){
+        .kind = kind, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL, .dy = same, .dx = dx,
+        .n = n});
       check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
-      device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL,
-                                       same, same, n);
+      device->ops->activation_backward(device, &(struct trm_activation_backward){
+        .kind = kind, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL, .dy = same, .dx = same,
+        .n = n});
       check_same(kind_name[kind], read_floats(device, same, n), read_floats(device, dx, n), n);
       trm_free(value);
     }
@@ -91,7 +95,7 @@ static float infinity_of(struct trm_device *device, enum trm_activation kind)
   const float x = INFINITY;
   float *on = device_floats(device, &x, 1);
 
-  device->ops->activation_forward(device, kind, on, on, 1);
+  device->ops->activation_forward(device, &(struct trm_activation_forward){.kind = kind, .x = on, .y = on, .n = 1});
   return read_floats(device, on, 1)[0];
 }
 
@@ -112,13 +116,14 @@ void activation_extremes(struct trm_device *device)
       slope[i] = isnan(x[i]) ? NAN : fabs(x[i]) > 1000 ? (x[i] > 0 && kind != TRM_TANH && kind != TRM_SIGMOID)
                                                       : slope_of(kind, x[i]);
     }
-    device->ops->activation_forward(device, kind, on_x, y, n);
+    device->ops->activation_forward(device, &(struct trm_activation_forward){.kind = kind, .x = on_x, .y = y, .n = n});
     check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
     CU_ASSERT_EQUAL(infinity_of(device, kind), (float)value_of(kind, INFINITY));
     if (kind == TRM_RELU)
       slope[2] = 1; /* the gradient passes where the output is NaN: the NaN shows already in the output */
-    device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL,
-                                     device_floats(device, ones, n), dx, n);
+    device->ops->activation_backward(device, &(struct trm_activation_backward){
+      .kind = kind, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL,
+      .dy = device_floats(device, ones, n), .dx = dx, .n = n});
     check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
   }
 }
@@ -133,13 +138,17 @@ void activation_position(struct trm_device *device)
     const float *on_x = device_floats(device, x, N);
     float *whole = device_nan(device, N), *single = device_nan(device, N);
 
-    device->ops->activation_forward(device, kind, on_x, whole, N);
+    device->ops->activation_forward(device, &(struct trm_activation_forward){
+      .kind = kind, .x = on_x, .y = whole, .n = N});
     for (size_t i = 0; i < N; i++)
-      device->ops->activation_forward(device, kind, on_x + i, single + i, 1);
+      device->ops->activation_forward(device, &(struct trm_activation_forward){
+        .kind = kind, .x = on_x + i, .y = single + i, .n = 1});
     check_same(kind_name[kind], read_floats(device, single, N), read_floats(device, whole, N), N);
-    device->ops->activation_backward(device, kind, on_x, on_x, on_x, whole, N);
+    device->ops->activation_backward(device, &(struct trm_activation_backward){
+      .kind = kind, .x = on_x, .y = on_x, .dy = on_x, .dx = whole, .n = N});
     for (size_t i = 0; i < N; i++)
-      device->ops->activation_backward(device, kind, on_x + i, on_x + i, on_x + i, single + i, 1);
+      device->ops->activation_backward(device, &(struct trm_activation_backward){
+        .kind = kind, .x = on_x + i, .y = on_x + i, .dy = on_x + i, .dx = single + i, .n = 1});
     check_same(kind_name[kind], read_floats(device, single, N), read_floats(device, whole, N), N);
   }
 }

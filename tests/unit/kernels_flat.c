@@ -37,7 +37,7 @@ void sum_tree(struct trm_device *device)
     for (int count = 1; count <= MOST; count++) {
       for (size_t i = 0; i < n; i++)
         want[i] = tree(host, count, i);
-      device->ops->sum(device, to, on, count, n);
+      device->ops->sum(device, &(struct trm_sum){.to = to, .from = on, .count = count, .n = n});
       check_same("sum", read_floats(device, to, n), want, n);
       if (count > 9 && n > 600) /* a sample of the long ones */
         count += 17;
@@ -48,7 +48,7 @@ void sum_tree(struct trm_device *device)
       on[0] = first;
       for (size_t i = 0; i < n; i++)
         want[i] = count > 0 ? tree(host, count, i) : 0;
-      device->ops->sum(device, first, on, count, n);
+      device->ops->sum(device, &(struct trm_sum){.to = first, .from = on, .count = count, .n = n});
       check_same("sum in place", read_floats(device, first, n), want, n);
     }
   }
@@ -65,7 +65,7 @@ void norm_reference(struct trm_device *device)
 
     for (size_t i = 0; i < n; i++)
       want += (long double)x[i] * x[i];
-    const double got = device->ops->norm_squared(device, device_floats(device, x, n), n);
+    const double got = trm_device_norm_squared(device, device_floats(device, x, n), n);
     CU_ASSERT(fabsl(got - want) <= 1e-13 * want);
     float bits[2];
     memcpy(bits, &got, sizeof(got));
@@ -74,9 +74,9 @@ void norm_reference(struct trm_device *device)
       CU_ASSERT(got == 0);
     if (n > 2 && n <= 4097) {
       x[n / 2] = NAN;
-      CU_ASSERT(isnan(device->ops->norm_squared(device, device_floats(device, x, n), n)));
+      CU_ASSERT(isnan(trm_device_norm_squared(device, device_floats(device, x, n), n)));
       x[n / 2] = 3e38f; /* overflows a float sum */
-      CU_ASSERT(isfinite(device->ops->norm_squared(device, device_floats(device, x, n), n)));
+      CU_ASSERT(isfinite(trm_device_norm_squared(device, device_floats(device, x, n), n)));
     }
   }
 }
@@ -154,9 +154,11 @@ static void update_do(struct trm_device *device, const struct trm_update *how, f
                       float *second, size_t n)
 {
   if (how->rule == TRM_UPDATE_LAMB)
-    device->ops->lamb_direction(device, how, w, g, first, second, n);
+    device->ops->lamb_direction(device, &(struct trm_lamb_direction){
+      .update = *how, .w = w, .g = g, .first = first, .second = second, .n = n});
   else
-    device->ops->update(device, how, w, g, first, second, n);
+    device->ops->update(device, &(struct trm_update_arrays){
+      .update = *how, .w = w, .g = g, .first = first, .second = second, .n = n});
 }
 
 void update_reference(struct trm_device *device)

@@ -100,11 +100,14 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
   const float *on_dy = device_floats(device, dy, want.y), *on_bias = device_floats(device, bias, want.units);
   float *y = device_nan(device, want.y), *dx = device_nan(device, want.x);
   float *dw = device_nan(device, want.w), *db = device_nan(device, want.units);
-  device->ops->conv2d_forward(device, how, on_x, on_w, has_bias ? on_bias : NULL, y, b);
+  device->ops->conv2d_forward(device, &(struct trm_conv2d_forward){
+    .conv = *how, .x = on_x, .w = on_w, .bias = has_bias ? on_bias : NULL, .y = y, .b = b});
   terms_check("forward", how, read_floats(device, y, want.y), want.value[0], want.magnitude[0], want.y);
-  device->ops->conv2d_backward_data(device, how, on_dy, on_w, dx, b);
+  device->ops->conv2d_backward_data(device, &(struct trm_conv2d_backward_data){
+    .conv = *how, .dy = on_dy, .w = on_w, .dx = dx, .b = b});
   terms_check("backward to the data", how, read_floats(device, dx, want.x), want.value[1], want.magnitude[1], want.x);
-  device->ops->conv2d_backward_weights(device, how, on_x, on_dy, 0, dw, has_bias ? db : NULL, b);
+  device->ops->conv2d_backward_weights(device, &(struct trm_conv2d_backward_weights){
+    .conv = *how, .x = on_x, .dy = on_dy, .dw = dw, .db = has_bias ? db : NULL, .b = b});
   terms_check("backward to the weights", how, read_floats(device, dw, want.w), want.value[2], want.magnitude[2],
               want.w);
   if (has_bias)
@@ -114,7 +117,8 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
   /* beta = 1: adds to the gradient */
   dw = device_floats(device, w, want.w);
   db = device_floats(device, bias, want.units);
-  device->ops->conv2d_backward_weights(device, how, on_x, on_dy, 1, dw, has_bias ? db : NULL, b);
+  device->ops->conv2d_backward_weights(device, &(struct trm_conv2d_backward_weights){
+    .conv = *how, .x = on_x, .dy = on_dy, .beta = 1, .dw = dw, .db = has_bias ? db : NULL, .b = b});
   for (size_t i = 0; i < want.w; i++) {
     want.value[2][i] += (double)w[i];
     want.magnitude[2][i] += fabs((double)w[i]);
@@ -225,16 +229,20 @@ static void pool_check(struct trm_device *device, const struct trm_window2d *o, 
   const float *on_x = device_floats(device, x, in), *on_dy = device_floats(device, dy, out);
   float *y = device_nan(device, out), *dx = device_nan(device, in);
   int32_t *on_at = device_bytes(device, got, out * sizeof(*at));
-  device->ops->max_pool_forward(device, o, on_x, y, on_at, planes);
+  device->ops->max_pool_forward(device, &(struct trm_max_pool_forward){
+    .window = *o, .x = on_x, .y = y, .argmax = on_at, .planes = planes});
   check_close("max pool", read_floats(device, y, out), most, out, 0, 0);
   device->ops->download(device, got, on_at, out * sizeof(*got));
   CU_ASSERT(memcmp(at, got, out * sizeof(*at)) == 0);
-  device->ops->max_pool_backward(device, o, on_dy, on_at, dx, planes);
+  device->ops->max_pool_backward(device, &(struct trm_max_pool_backward){
+    .window = *o, .dy = on_dy, .argmax = on_at, .dx = dx, .planes = planes});
   check_close("max pool, backward", read_floats(device, dx, in), dx_most, in, 1e-6, 0);
   y = device_nan(device, out), dx = device_nan(device, in);
-  device->ops->avg_pool_forward(device, o, on_x, y, planes);
+  device->ops->avg_pool_forward(device, &(struct trm_avg_pool_forward){
+    .window = *o, .x = on_x, .y = y, .planes = planes});
   check_close("average pool", read_floats(device, y, out), mean, out, 4e-7, 0);
-  device->ops->avg_pool_backward(device, o, on_dy, dx, planes);
+  device->ops->avg_pool_backward(device, &(struct trm_avg_pool_backward){
+    .window = *o, .dy = on_dy, .dx = dx, .planes = planes});
   check_close("average pool, backward", read_floats(device, dx, in), dx_mean, in, 1e-6, 0);
   trm_free(most);
   trm_free(at);
@@ -269,7 +277,9 @@ void pool_extremes(struct trm_device *device)
       int32_t at = -1;
       int32_t *on_at = device_bytes(device, &at, sizeof(at));
       float *y = device_floats(device, host_random(1, 1), 1);
-      device->ops->max_pool_forward(device, k ? &general : &fast, device_floats(device, cases[i], 4), y, on_at, 1);
+      device->ops->max_pool_forward(device, &(struct trm_max_pool_forward){
+        .window = k ? general : fast, .x = device_floats(device, cases[i], 4), .y = y, .argmax = on_at,
+        .planes = 1});
       device->ops->download(device, &at, on_at, sizeof(at));
       CU_ASSERT_EQUAL(at, first[i]);
       check_same("max pool", read_floats(device, y, 1), &cases[i][first[i]], 1);
@@ -313,23 +323,31 @@ static void batch_norm_check(struct trm_device *device, size_t b, size_t c, size
   const float *on_x = device_floats(device, x, n), *on_dy = device_floats(device, dy, n);
   const float *on_w = device_floats(device, w, c), *on_bias = device_floats(device, bias, c);
   float *to = device_nan(device, n), *on_moments = device_nan(device, 2 * c), *on_sums = device_nan(device, 2 * c);
-  device->ops->batch_norm_moments(device, &how, on_x, on_moments, b);
+  device->ops->batch_norm_moments(device, &(struct trm_batch_norm_moments){
+    .bn = how, .x = on_x, .moments = on_moments, .b = b});
   const double terms = sqrt((double)(b * s));
   check_close("mean", read_floats(device, on_moments, c), moments, c, 1e-7, 1e-7);
   check_close("squares", read_floats(device, on_moments + c, c), moments + c, c, 1e-6 * terms * tolerance, 3e-7);
-  device->ops->batch_norm_forward(device, &how, on_x, on_moments, on_moments + c, on_w, on_bias, to, b);
+  device->ops->batch_norm_forward(device, &(struct trm_batch_norm_forward){
+    .bn = how, .x = on_x, .mean = on_moments, .square = on_moments + c, .w = on_w, .bias = on_bias, .y = to, .b = b});
   check_close("forward", read_floats(device, to, n), y, n, 1e-6 * tolerance, 1e-6);
-  device->ops->batch_norm_sums(device, &how, on_x, on_moments, on_moments + c, on_dy, on_sums, b);
+  device->ops->batch_norm_sums(device, &(struct trm_batch_norm_sums){
+    .bn = how, .x = on_x, .mean = on_moments, .square = on_moments + c, .dy = on_dy, .sums = on_sums, .b = b});
   check_close("sums", read_floats(device, on_sums, 2 * c), sums, 2 * c, 1e-6 * terms * tolerance, 1e-6);
-  device->ops->batch_norm_backward(device, &how, on_x, on_moments, on_moments + c, on_w, on_dy, on_sums, to, b);
+  device->ops->batch_norm_backward(device, &(struct trm_batch_norm_backward){
+    .bn = how, .x = on_x, .mean = on_moments, .square = on_moments + c, .w = on_w, .dy = on_dy, .sums = on_sums,
+    .dx = to, .b = b});
   check_close("backward", read_floats(device, to, n), dx, n, 3e-6 * tolerance, 1e-6);
 
   /* in place */
   float *both = device_floats(device, x, n);
-  device->ops->batch_norm_forward(device, &how, both, on_moments, on_moments + c, on_w, on_bias, both, b);
+  device->ops->batch_norm_forward(device, &(struct trm_batch_norm_forward){
+    .bn = how, .x = both, .mean = on_moments, .square = on_moments + c, .w = on_w, .bias = on_bias, .y = both, .b = b});
   check_close("forward in place", read_floats(device, both, n), y, n, 1e-6 * tolerance, 1e-6);
   both = device_floats(device, dy, n);
-  device->ops->batch_norm_backward(device, &how, on_x, on_moments, on_moments + c, on_w, both, on_sums, both, b);
+  device->ops->batch_norm_backward(device, &(struct trm_batch_norm_backward){
+    .bn = how, .x = on_x, .mean = on_moments, .square = on_moments + c, .w = on_w, .dy = both, .sums = on_sums,
+    .dx = both, .b = b});
   check_close("backward in place", read_floats(device, both, n), dx, n, 3e-6 * tolerance, 1e-6);
   trm_free(moments);
 }
@@ -343,8 +361,10 @@ void batch_norm_reference(struct trm_device *device)
   /* no rows: sums are 0 */
   const struct trm_batch_norm how = {.channels = 3, .size = 4, .count = 1, .epsilon = 1e-5f};
   float *moments = device_nan(device, 6), *sums = device_nan(device, 6), *none = device_nan(device, 1);
-  device->ops->batch_norm_moments(device, &how, none, moments, 0);
-  device->ops->batch_norm_sums(device, &how, none, moments, moments + 3, none, sums, 0);
+  device->ops->batch_norm_moments(device, &(struct trm_batch_norm_moments){
+    .bn = how, .x = none, .moments = moments, .b = 0});
+  device->ops->batch_norm_sums(device, &(struct trm_batch_norm_sums){
+    .bn = how, .x = none, .mean = moments, .square = moments + 3, .dy = none, .sums = sums, .b = 0});
   check_same("no moments", read_floats(device, moments, 6), host_floats(6), 6);
   check_same("no sums", read_floats(device, sums, 6), host_floats(6), 6);
 }

@@ -52,14 +52,18 @@ static void softmax_check(struct trm_device *device, const float *z, const int32
   float *dz = device_nan(device, b * c), *alone = device_nan(device, b);
 
   softmax_want(z, target, scale, smoothing, b, c, want);
-  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, smoothing, loss, correct, dz, b, c);
+  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
+    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = loss, .correct = correct, .dz = dz,
+    .b = b, .c = c});
   check_close("softmax loss", read_floats(device, loss, b), want.loss, b, 2e-7 * (1 + spread), 4e-7);
   check_close("softmax correct", read_floats(device, correct, b), want.correct, b, 0, 0);
   check_close("softmax gradient", read_floats(device, dz, b * c), want.dz, b * c, (double)scale * 3e-7, 1e-6);
   /* outputs that are not requested change no others */
-  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, smoothing, alone, NULL, NULL, b, c);
+  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
+    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = alone, .b = b, .c = c});
   check_same("softmax, loss alone", read_floats(device, alone, b), read_floats(device, loss, b), b);
-  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, smoothing, alone, NULL, on_z, b, c);
+  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
+    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = alone, .dz = on_z, .b = b, .c = c});
   check_same("softmax in place", read_floats(device, on_z, b * c), read_floats(device, dz, b * c), b * c);
   trm_free(want.loss);
 }
@@ -106,15 +110,16 @@ void softmax_extremes(struct trm_device *device)
 
   softmax_check(device, z, target, 1, 0, 5, 3, 1e4);
   float *loss = device_nan(device, 5), *correct = device_nan(device, 5), *dz = device_nan(device, 15);
-  device->ops->softmax_cross_entropy(device, device_floats(device, z, 15), device_bytes(device, target, sizeof(target)),
-                                     1, 0, loss, correct, dz, 5, 3);
+  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
+    .z = device_floats(device, z, 15), .target = device_bytes(device, target, sizeof(target)), .scale = 1, .loss = loss,
+    .correct = correct, .dz = dz, .b = 5, .c = 3});
   check_same("softmax: who is right", read_floats(device, correct, 5), expected, 5);
   for (int i = 0; i < 15; i++)
     CU_ASSERT(isfinite(read_floats(device, dz, 15)[i]));
 
-  device->ops->softmax_cross_entropy(device, device_floats(device, wild, 9),
-                                     device_bytes(device, wild_target, sizeof(wild_target)), 1, 0, loss, correct, dz,
-                                     3, 3);
+  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
+    .z = device_floats(device, wild, 9), .target = device_bytes(device, wild_target, sizeof(wild_target)), .scale = 1,
+    .loss = loss, .correct = correct, .dz = dz, .b = 3, .c = 3});
   const float *got = read_floats(device, loss, 3), *right = read_floats(device, correct, 3);
   const float *slope = read_floats(device, dz, 9);
   CU_ASSERT(isnan(got[0]) && right[0] == 0);
@@ -125,6 +130,17 @@ void softmax_extremes(struct trm_device *device)
     CU_ASSERT(isfinite(slope[3 + j]));
     CU_ASSERT(isnan(slope[6 + j]));
   }
+}
+
+/* Returns the columns of a shard of z (B, C), on the device. */
+static const float *device_columns(struct trm_device *device, const float *z, size_t b, const struct trm_vocab_shard *v)
+{
+  const size_t n = v->high - v->low;
+  float *own = host_floats(b * n);
+
+  for (size_t i = 0; i < b; i++)
+    memcpy(own + i * n, z + i * v->total + v->low, n * sizeof(*own));
+  return device_floats(device, own, b * n);
 }
 
 /* Scores split into three shards, combined in double precision, against the whole. */
@@ -143,13 +159,11 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
   softmax_want(z, target, (double)scale, (double)smoothing, b, c, want);
   for (size_t k = 0; k < PARTS; k++) {
     v[k] = (struct trm_vocab_shard){k * c / PARTS, (k + 1) * c / PARTS, c};
-    const size_t n = v[k].high - v[k].low;
-    float *own = host_floats(b * n), *words = device_nan(device, b * TRM_SCORES_FIELDS);
+    float *words = device_nan(device, b * TRM_SCORES_FIELDS);
 
-    for (size_t i = 0; i < b; i++)
-      memcpy(own + i * n, z + i * c + v[k].low, n * sizeof(*own));
-    on_z[k] = device_floats(device, own, b * n);
-    device->ops->softmax_shard_stats(device, on_z[k], on_target, &v[k], words, b);
+    on_z[k] = device_columns(device, z, b, &v[k]);
+    device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
+      .z = on_z[k], .target = on_target, .v = v[k], .stats = words, .b = b});
     part[k] = read_floats(device, words, b * TRM_SCORES_FIELDS);
   }
   for (size_t i = 0; i < b; i++) {
@@ -183,8 +197,9 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
   for (size_t k = 0; k < PARTS; k++) {
     const size_t n = v[k].high - v[k].low;
     float *dz = device_nan(device, b * n);
-
-    device->ops->softmax_shard_gradient(device, on_z[k], on_target, &v[k], on_most, on_sum, scale, smoothing, dz, b);
+    device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
+      .z = on_z[k], .target = on_target, .v = v[k], .max = on_most, .sum = on_sum, .scale = scale,
+      .smoothing = smoothing, .dz = dz, .b = b});
     for (size_t i = 0; i < b; i++)
       for (size_t j = 0; j < n; j++)
         dgot[i * n + j] = want.dz[i * c + v[k].low + j];
@@ -222,8 +237,9 @@ void softmax_part_bad_target(struct trm_device *device)
   static const struct trm_vocab_shard v = {2, 5, 5};
   float *part = device_nan(device, 3 * TRM_SCORES_FIELDS);
 
-  device->ops->softmax_shard_stats(device, device_floats(device, host_random(9, 1), 9),
-                                   device_bytes(device, bad, sizeof(bad)), &v, part, 3);
+  device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
+    .z = device_floats(device, host_random(9, 1), 9), .target = device_bytes(device, bad, sizeof(bad)), .v = v,
+    .stats = part, .b = 3});
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 5"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "5 classes"));
@@ -238,15 +254,16 @@ void softmax_bad_target(struct trm_device *device)
   float *loss = device_nan(device, 3), *dz = device_nan(device, 9);
 
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);
-  device->ops->softmax_cross_entropy(device, z, device_bytes(device, bad, sizeof(bad)), 1, 0, loss, NULL, dz, 3, 3);
+  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
+    .z = z, .target = device_bytes(device, bad, sizeof(bad)), .scale = 1, .loss = loss, .dz = dz, .b = 3, .c = 3});
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 3"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "3 classes"));
   CU_ASSERT(isfinite(read_floats(device, loss, 3)[0]));
   CU_ASSERT(isnan(read_floats(device, loss, 3)[1]));
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK); /* reported once */
-  device->ops->softmax_cross_entropy(device, z, device_bytes(device, negative, sizeof(negative)), 1, 0, loss, NULL,
-                                     NULL, 3, 3);
+  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
+    .z = z, .target = device_bytes(device, negative, sizeof(negative)), .scale = 1, .loss = loss, .b = 3, .c = 3});
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 2 is -7"));
 }
@@ -268,12 +285,15 @@ void squares_reference(struct trm_device *device)
       want.loss[i / f] += d * d / (double)f;
       want.dz[i] = 0.25 * 2 * d / (double)f;
     }
-    device->ops->mean_squared_error(device, on_z, on_t, 0.25f, loss, correct, dz, b, f);
+    device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
+      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .correct = correct, .dz = dz, .b = b, .f = f});
     check_close("squares loss", read_floats(device, loss, b), want.loss, b, 0, 2e-6);
     check_close("squares correct", read_floats(device, correct, b), want.correct, b, 0, 0);
     check_close("squares gradient", read_floats(device, dz, b * f), want.dz, b * f, 1e-7 / (double)f, 4e-7);
-    device->ops->mean_squared_error(device, on_z, on_t, 0.25f, loss, NULL, NULL, b, f);
-    device->ops->mean_squared_error(device, on_z, on_t, 0.25f, loss, NULL, on_z, b, f);
+    device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
+      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .b = b, .f = f});
+    device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
+      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .dz = on_z, .b = b, .f = f});
     check_same("squares in place", read_floats(device, on_z, b * f), read_floats(device, dz, b * f), b * f);
     trm_free(want.loss);
   }
@@ -300,13 +320,15 @@ void margins_reference(struct trm_device *device)
       }
       float *on_z = device_floats(device, z, b), *on_t = device_floats(device, t, b);
       float *loss = device_nan(device, b), *correct = device_nan(device, b), *dz = device_nan(device, b);
-      void (*const run)(struct trm_device *, const float *, const float *, float, float *, float *, float *, size_t) =
+      void (*const run)(struct trm_device *, const struct trm_margin_loss *) =
         kind ? device->ops->hinge : device->ops->logistic;
-      run(device, on_z, on_t, 0.5f, loss, correct, dz, b);
+      run(device, &(struct trm_margin_loss){
+        .z = on_z, .target = on_t, .scale = 0.5f, .loss = loss, .correct = correct, .dz = dz, .b = b});
       check_close(kind ? "hinge loss" : "logistic loss", read_floats(device, loss, b), want.loss, b, 1e-44, 4e-7);
       check_close("correct", read_floats(device, correct, b), want.correct, b, 0, 0);
       check_close("gradient", read_floats(device, dz, b), want.dz, b, 1e-38, 4e-7);
-      run(device, on_z, on_t, 0.5f, loss, NULL, on_z, b);
+      run(device, &(struct trm_margin_loss){
+        .z = on_z, .target = on_t, .scale = 0.5f, .loss = loss, .dz = on_z, .b = b});
       check_same("in place", read_floats(device, on_z, b), read_floats(device, dz, b), b);
 
       if (b == 3) { /* a NaN loss is visible and counts as wrong for either class */
@@ -314,7 +336,9 @@ void margins_reference(struct trm_device *device)
 
         t[0] = -1;
         t[1] = 1;
-        run(device, nan, device_floats(device, t, b), 1, loss, correct, dz, b);
+        run(device, &(struct trm_margin_loss){
+          .z = nan, .target = device_floats(device, t, b), .scale = 1, .loss = loss, .correct = correct, .dz = dz,
+          .b = b});
         for (int i = 0; i < 2; i++)
           CU_ASSERT(isnan(read_floats(device, loss, b)[i]) && isnan(read_floats(device, dz, b)[i]) &&
                     read_floats(device, correct, b)[i] == 0);

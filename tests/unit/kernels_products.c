@@ -55,8 +55,10 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
         c[i * ldc + j] = NAN;
   }
   float *to = device_floats(device, c, nc);
-  device->ops->gemm(device, ta, tb, s.m, s.n, s.k, alpha, device_floats(device, a, na), lda,
-                    device_floats(device, b, nb), ldb, beta, to, ldc);
+  device->ops->gemm(device, &(struct trm_gemm){
+    .transpose_a = ta, .transpose_b = tb, .m = s.m, .n = s.n, .k = s.k, .alpha = alpha,
+    .a = device_floats(device, a, na), .lda = lda, .b = device_floats(device, b, nb), .ldb = ldb, .beta = beta, .c = to,
+    .ldc = ldc});
   snprintf(text, sizeof(text), "gemm %c%c (%zu, %zu, %zu) alpha %g beta %g", ta ? 'T' : 'N', tb ? 'T' : 'N', s.m, s.n,
            s.k, (double)alpha, (double)beta);
   /* error of float sums of k terms below 1 */
@@ -93,8 +95,9 @@ void gemm_empty(struct trm_device *device)
   for (int m = 0; m < 2; m++) { /* no rows; no columns */
     float *to = device_floats(device, c, 12);
 
-    device->ops->gemm(device, false, false, m ? 3 : 0, m ? 0 : 4, 5, 1, device_floats(device, c, m ? 15 : 0), 5,
-                      device_floats(device, c, m ? 0 : 20), 4, 0, to, 4);
+    device->ops->gemm(device, &(struct trm_gemm){
+      .m = m ? 3 : 0, .n = m ? 0 : 4, .k = 5, .alpha = 1, .a = device_floats(device, c, m ? 15 : 0), .lda = 5,
+      .b = device_floats(device, c, m ? 0 : 20), .ldb = 4, .c = to, .ldc = 4});
     check_same("gemm of nothing", read_floats(device, to, 12), c, 12);
   }
   for (int i = 0; i < 3; i++) { /* no terms: C = beta * C */
@@ -103,8 +106,9 @@ void gemm_empty(struct trm_device *device)
 
     for (int j = 0; j < 12; j++)
       want[j] = i == 0 ? 0 : (double)(beta * c[j]);
-    device->ops->gemm(device, false, false, 3, 4, 0, 1, device_floats(device, c, 0), 1, device_floats(device, c, 0), 4,
-                      beta, to, 4);
+    device->ops->gemm(device, &(struct trm_gemm){
+      .m = 3, .n = 4, .k = 0, .alpha = 1, .a = device_floats(device, c, 0), .lda = 1, .b = device_floats(device, c, 0),
+      .ldb = 4, .beta = beta, .c = to, .ldc = 4});
     check_close("gemm without terms", read_floats(device, to, 12), want, 12, 0, 0);
   }
 }
@@ -125,15 +129,18 @@ void gemm_bfloat16_rounding(struct trm_device *device)
     float *on = device_floats(device, x, N * N), *one = device_floats(device, unit, N * N);
     float *to = device_nan(device, N * N);
 
-    device->ops->gemm(device, false, false, N, N, N, 1, side ? one : on, N, side ? on : one, N, 0, to, N);
+    device->ops->gemm(device, &(struct trm_gemm){
+      .m = N, .n = N, .k = N, .alpha = 1, .a = side ? one : on, .lda = N, .b = side ? on : one, .ldb = N, .c = to,
+      .ldc = N});
     check_close("rounded", read_floats(device, to, N * N), want, N * N, 0, 0);
   }
   trm_free(want);
   x[0] = NAN;
   x[N + 1] = INFINITY;
   float *to = device_nan(device, N * N);
-  device->ops->gemm(device, false, true, N, N, N, 1, device_floats(device, x, N * N), N,
-                    device_floats(device, unit, N * N), N, 0, to, N);
+  device->ops->gemm(device, &(struct trm_gemm){
+    .transpose_b = true, .m = N, .n = N, .k = N, .alpha = 1, .a = device_floats(device, x, N * N), .lda = N,
+    .b = device_floats(device, unit, N * N), .ldb = N, .c = to, .ldc = N});
   const float *y = read_floats(device, to, N * N);
   CU_ASSERT(isnan(y[0]) && y[N + 1] == INFINITY && isnan(y[N])); /* 0 times infinity */
 }
@@ -173,7 +180,7 @@ static void csr_one(struct trm_device *device, size_t rows, size_t features, siz
   char text[96];
   const struct trm_csr on = {device_bytes(device, x.starts, (rows + 1) * sizeof(int64_t)),
                              device_bytes(device, x.columns, x.entries * sizeof(int32_t)),
-                             device_floats(device, x.values, x.entries), rows, features};
+                             device_floats(device, x.values, x.entries), rows, features, x.entries};
 
   snprintf(text, sizeof(text), "csr (%zu, %zu) to %zu", rows, features, n);
   for (size_t i = 0; i < rows; i++)
@@ -183,17 +190,20 @@ static void csr_one(struct trm_device *device, size_t rows, size_t features, siz
         dw[o * features + j] += (double)x.dense[i * features + j] * dy[i * n + o];
       }
   float *to = device_nan(device, rows * n);
-  device->ops->csr_forward(device, &on, device_floats(device, w, n * features), to, n);
+  device->ops->csr_forward(device, &(struct trm_csr_forward){
+    .x = on, .w = device_floats(device, w, n * features), .y = to, .n = n});
   check_close(text, read_floats(device, to, rows * n), y, rows * n, 1e-6 + 1e-7 * (double)features, 0);
 
   to = device_nan(device, n * features);
-  device->ops->csr_backward(device, &on, device_floats(device, dy, rows * n), 0, to, n);
+  device->ops->csr_backward(device, &(struct trm_csr_backward){
+    .x = on, .dy = device_floats(device, dy, rows * n), .dw = to, .n = n});
   check_close(text, read_floats(device, to, n * features), dw, n * features, 1e-6 + 1e-7 * (double)rows, 0);
 
   for (size_t i = 0; i < n * features; i++)
     dw[i] += old[i];
   to = device_floats(device, old, n * features);
-  device->ops->csr_backward(device, &on, device_floats(device, dy, rows * n), 1, to, n);
+  device->ops->csr_backward(device, &(struct trm_csr_backward){
+    .x = on, .dy = device_floats(device, dy, rows * n), .beta = 1, .dw = to, .n = n});
   check_close(text, read_floats(device, to, n * features), dw, n * features, 1e-6 + 1e-7 * (double)rows, 0);
   trm_free(x.starts);
   trm_free(x.columns);

@@ -52,15 +52,16 @@ void bias_reference(struct trm_device *device)
     for (size_t j = 0; j < n; j++)
       both[j] = columns[j] + 0.5 * bias[j];
     float *to = device_floats(device, y, b * n), *on_bias = device_floats(device, bias, n);
-    device->ops->bias_add(device, to, on_bias, b, n);
+    device->ops->bias_add(device, &(struct trm_bias_add){.y = to, .bias = on_bias, .b = b, .n = n});
     check_close("bias_add", read_floats(device, to, b * n), sum, b * n, 0, 0);
 
     const float *dy = device_floats(device, y, b * n);
     to = device_nan(device, n);
-    device->ops->bias_backward(device, dy, 0, to, b, n);
+    device->ops->bias_backward(device, &(struct trm_bias_backward){.dy = dy, .db = to, .b = b, .n = n});
     /* 64 terms in float, then double: much smaller error than b terms in float */
     check_close("bias_backward", read_floats(device, to, n), columns, n, 2e-7 * (8 + sqrt((double)b)), 2e-7);
-    device->ops->bias_backward(device, dy, 0.5f, on_bias, b, n);
+    device->ops->bias_backward(device, &(struct trm_bias_backward){
+      .dy = dy, .beta = 0.5f, .db = on_bias, .b = b, .n = n});
     check_close("bias_backward, added", read_floats(device, on_bias, n), both, n, 2e-7 * (8 + sqrt((double)b)), 2e-7);
     trm_free(sum);
   }
@@ -86,14 +87,14 @@ void dropout_definition(struct trm_device *device)
 
           want[i * f + j] = x[i * f + j] * (u < mask.rate ? 0 : 1 / (1 - mask.rate));
         }
-      device->ops->dropout(device, &mask, on_x, to, b, f);
+      device->ops->dropout(device, &(struct trm_dropout){.mask = mask, .x = on_x, .y = to, .b = b, .f = f});
       check_same("dropout", read_floats(device, to, b * f), want, b * f);
-      device->ops->dropout(device, &mask, on_x, on_x, b, f);
+      device->ops->dropout(device, &(struct trm_dropout){.mask = mask, .x = on_x, .y = on_x, .b = b, .f = f});
       check_same("dropout in place", read_floats(device, on_x, b * f), want, b * f);
     }
   const struct trm_mask mask = {.seed = 1, .stream = 2, .first_row = 3, .rate = 0.5f};
   float *to = device_nan(device, 64);
-  device->ops->dropout(device, &mask, to, to, 4, 16);
+  device->ops->dropout(device, &(struct trm_dropout){.mask = mask, .x = to, .y = to, .b = 4, .f = 16});
   for (int i = 0; i < 64; i++)
     CU_ASSERT(isnan(read_floats(device, to + i, 1)[0])); /* dropout does not hide a NaN */
 }
@@ -107,9 +108,10 @@ void dropout_split(struct trm_device *device)
   float *once = device_nan(device, ROWS * FEATURES), *twice = device_nan(device, ROWS * FEATURES);
 
   rest.first_row += HALF;
-  device->ops->dropout(device, &whole, x, once, ROWS, FEATURES);
-  device->ops->dropout(device, &whole, x, twice, HALF, FEATURES);
-  device->ops->dropout(device, &rest, x + HALF * FEATURES, twice + HALF * FEATURES, ROWS - HALF, FEATURES);
+  device->ops->dropout(device, &(struct trm_dropout){.mask = whole, .x = x, .y = once, .b = ROWS, .f = FEATURES});
+  device->ops->dropout(device, &(struct trm_dropout){.mask = whole, .x = x, .y = twice, .b = HALF, .f = FEATURES});
+  device->ops->dropout(device, &(struct trm_dropout){
+    .mask = rest, .x = x + HALF * FEATURES, .y = twice + HALF * FEATURES, .b = ROWS - HALF, .f = FEATURES});
   check_same("dropout in halves", read_floats(device, twice, ROWS * FEATURES),
              read_floats(device, once, ROWS * FEATURES), ROWS * FEATURES);
 }
@@ -123,7 +125,8 @@ void dropout_parts(struct trm_device *device)
   const float *x = host_random(ROWS * FEATURES, 1);
   float *once = device_nan(device, ROWS * FEATURES);
 
-  device->ops->dropout(device, &whole, device_floats(device, x, ROWS * FEATURES), once, ROWS, FEATURES);
+  device->ops->dropout(device, &(struct trm_dropout){
+    .mask = whole, .x = device_floats(device, x, ROWS * FEATURES), .y = once, .b = ROWS, .f = FEATURES});
   const float *want = read_floats(device, once, ROWS * FEATURES);
   for (size_t k = 0; k + 1 < COUNT(cuts); k++) {
     const size_t f = cuts[k + 1] - cuts[k];
@@ -136,7 +139,8 @@ void dropout_parts(struct trm_device *device)
     }
     mask.stride = FEATURES;
     mask.offset = cuts[k];
-    device->ops->dropout(device, &mask, device_floats(device, own, ROWS * f), y, ROWS, f);
+    device->ops->dropout(device, &(struct trm_dropout){
+      .mask = mask, .x = device_floats(device, own, ROWS * f), .y = y, .b = ROWS, .f = f});
     check_same("dropout of a part", read_floats(device, y, ROWS * f), part, ROWS * f);
   }
 }

@@ -63,7 +63,9 @@ static void row_norm_check(struct trm_device *device, size_t r, size_t d, bool c
   float *y = device_nan(device, n), *mean = centred ? device_nan(device, r) : NULL, *scale = device_nan(device, r);
   const double loss = 4e-7 * (1 + (double)offset); /* cancellation when the mean is subtracted */
 
-  device->ops->norm_forward(device, on_x, on_gain, on_bias, epsilon, y, mean, scale, r, d);
+  device->ops->norm_forward(device, &(struct trm_norm_forward){
+    .x = on_x, .gain = on_gain, .bias = on_bias, .epsilon = epsilon, .y = y, .mean = mean, .scale = scale, .r = r,
+    .d = d});
   check_close("norm", read_floats(device, y, n), w.y, n, 4 * loss, 1e-6);
   if (centred)
     check_close("norm: mean", read_floats(device, mean, r), w.mean, r, 1e-7, 2e-7);
@@ -72,7 +74,9 @@ static void row_norm_check(struct trm_device *device, size_t r, size_t d, bool c
   float *on_dy = device_floats(device, dy, n), *dx = device_nan(device, n);
   float *dgain = device_nan(device, d), *dbias = biased ? device_nan(device, d) : NULL;
   const double size = sqrt((double)r) + 1, scales = 1 + (r ? w.scale[0] : 0);
-  device->ops->norm_backward(device, on_x, on_gain, mean, scale, on_dy, dx, 0, dgain, dbias, r, d);
+  device->ops->norm_backward(device, &(struct trm_norm_backward){
+    .x = on_x, .gain = on_gain, .mean = mean, .scale = scale, .dy = on_dy, .dx = dx, .dgain = dgain, .dbias = dbias,
+    .r = r, .d = d});
   check_close("norm: dx", read_floats(device, dx, n), w.dx, n, 4 * loss * scales, 2e-6);
   check_close("norm: dgain", read_floats(device, dgain, d), w.dgain, d, 2 * loss * size, 1e-6);
   if (biased)
@@ -82,11 +86,15 @@ static void row_norm_check(struct trm_device *device, size_t r, size_t d, bool c
     w.dgain[j] *= 2;
     w.dbias[j] *= 2;
   }
-  device->ops->norm_backward(device, on_x, on_gain, mean, scale, on_dy, NULL, 1, dgain, dbias, r, d);
+  device->ops->norm_backward(device, &(struct trm_norm_backward){
+    .x = on_x, .gain = on_gain, .mean = mean, .scale = scale, .dy = on_dy, .beta = 1, .dgain = dgain, .dbias = dbias,
+    .r = r, .d = d});
   check_close("norm: dgain, added", read_floats(device, dgain, d), w.dgain, d, 4 * loss * size, 1e-6);
   if (biased)
     check_close("norm: dbias, added", read_floats(device, dbias, d), w.dbias, d, 8e-7 * size, 1e-6);
-  device->ops->norm_backward(device, on_x, on_gain, mean, scale, on_dy, on_dy, 0, dgain, dbias, r, d);
+  device->ops->norm_backward(device, &(struct trm_norm_backward){
+    .x = on_x, .gain = on_gain, .mean = mean, .scale = scale, .dy = on_dy, .dx = on_dy, .dgain = dgain, .dbias = dbias,
+    .r = r, .d = d});
   check_same("norm: dx in place", read_floats(device, on_dy, n), read_floats(device, dx, n), n);
   trm_free(all);
 }
@@ -126,14 +134,18 @@ void embedding_reference(struct trm_device *device)
     const float *on_dy = device_floats(device, dy, r * d);
     float *to = device_nan(device, r * d), *dw = device_nan(device, v * d), *more = device_floats(device, there, v * d);
     const struct trm_vocab_shard all = {0, v, v};
-    device->ops->embedding_forward(device, on_token, device_floats(device, w, v * d), to, r, d, &all);
+    device->ops->embedding_forward(device, &(struct trm_embedding_forward){
+      .token = on_token, .w = device_floats(device, w, v * d), .y = to, .r = r, .d = d, .v = all});
     check_same("embedding", read_floats(device, to, r * d), y, r * d);
-    device->ops->embedding_backward(device, on_token, on_dy, 0, dw, r, d, &all);
+    device->ops->embedding_backward(device, &(struct trm_embedding_backward){
+      .token = on_token, .dy = on_dy, .dw = dw, .r = r, .d = d, .v = all});
     const double error = 2e-7 * (8 + sqrt((double)r));
     check_close("embedding gradient", read_floats(device, dw, v * d), sum, v * d, error, 2e-7);
-    device->ops->embedding_backward(device, on_token, on_dy, 0.5f, more, r, d, &all);
+    device->ops->embedding_backward(device, &(struct trm_embedding_backward){
+      .token = on_token, .dy = on_dy, .beta = 0.5f, .dw = more, .r = r, .d = d, .v = all});
     check_close("embedding gradient, added", read_floats(device, more, v * d), both, v * d, error, 2e-7);
-    device->ops->embedding_backward(device, on_token, on_dy, 1, dw, r, d, &all);
+    device->ops->embedding_backward(device, &(struct trm_embedding_backward){
+      .token = on_token, .dy = on_dy, .beta = 1, .dw = dw, .r = r, .d = d, .v = all});
     for (size_t j = 0; j < v * d; j++)
       sum[j] *= 2;
     check_close("embedding gradient, twice", read_floats(device, dw, v * d), sum, v * d, 2 * error, 4e-7);
@@ -154,13 +166,17 @@ void embedding_parts(struct trm_device *device)
   for (size_t i = 0; i < R; i++)
     token[i] = (int32_t)((i * i + i / 7) % V);
   const int32_t *on_token = device_bytes(device, token, sizeof(token));
-  device->ops->embedding_forward(device, on_token, w, want, R, D, &whole);
-  device->ops->embedding_backward(device, on_token, dy, 0, dwant, R, D, &whole);
+  device->ops->embedding_forward(device, &(struct trm_embedding_forward){
+    .token = on_token, .w = w, .y = want, .r = R, .d = D, .v = whole});
+  device->ops->embedding_backward(device, &(struct trm_embedding_backward){
+    .token = on_token, .dy = dy, .dw = dwant, .r = R, .d = D, .v = whole});
   for (int k = 0; k < 2; k++) {
     float *y = device_nan(device, R * D), *own = host_floats(R * D);
 
-    device->ops->embedding_forward(device, on_token, w + parts[k].low * D, y, R, D, &parts[k]);
-    device->ops->embedding_backward(device, on_token, dy, 0, dw + parts[k].low * D, R, D, &parts[k]);
+    device->ops->embedding_forward(device, &(struct trm_embedding_forward){
+      .token = on_token, .w = w + parts[k].low * D, .y = y, .r = R, .d = D, .v = parts[k]});
+    device->ops->embedding_backward(device, &(struct trm_embedding_backward){
+      .token = on_token, .dy = dy, .dw = dw + parts[k].low * D, .r = R, .d = D, .v = parts[k]});
     for (size_t i = 0; i < R; i++)
       if ((token[i] >= CUT) == (k == 1))
         memcpy(own + i * D, read_floats(device, want, R * D) + i * D, D * sizeof(*own));
@@ -170,7 +186,8 @@ void embedding_parts(struct trm_device *device)
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);
   const int32_t beyond = V;
   float *y = device_nan(device, D);
-  device->ops->embedding_forward(device, device_bytes(device, &beyond, sizeof(beyond)), w, y, 1, D, &parts[0]);
+  device->ops->embedding_forward(device, &(struct trm_embedding_forward){
+    .token = device_bytes(device, &beyond, sizeof(beyond)), .w = w, .y = y, .r = 1, .d = D, .v = parts[0]});
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "has 23"));
   CU_ASSERT(isnan(read_floats(device, y, 1)[0]));
@@ -184,13 +201,15 @@ void embedding_bad_token(struct trm_device *device)
   const float *w = host_random(3 * 5, 1), *dy = device_floats(device, host_random(4 * 5, 2), 4 * 5);
   float *y = device_nan(device, 4 * 5), *dw = device_nan(device, 3 * 5);
 
-  device->ops->embedding_forward(device, on_token, device_floats(device, w, 3 * 5), y, 4, 5, &three);
+  device->ops->embedding_forward(device, &(struct trm_embedding_forward){
+    .token = on_token, .w = device_floats(device, w, 3 * 5), .y = y, .r = 4, .d = 5, .v = three});
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "token 1 is 3"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "has 3"));
   check_same("what is known is there", read_floats(device, y, 5), w + 10, 5);
   CU_ASSERT(isnan(read_floats(device, y + 5, 1)[0]));
-  device->ops->embedding_backward(device, on_token, dy, 0, dw, 4, 5, &three);
+  device->ops->embedding_backward(device, &(struct trm_embedding_backward){
+    .token = on_token, .dy = dy, .dw = dw, .r = 4, .d = 5, .v = three});
   for (int j = 0; j < 15; j++)
     CU_ASSERT(isfinite(read_floats(device, dw, 15)[j]));
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);
@@ -259,10 +278,12 @@ static void attention_check(struct trm_device *device, const struct trm_attentio
   const float *on_qkv = device_floats(device, qkv, 3 * n), *on_dy = device_floats(device, dy, n);
   float *to = device_nan(device, n), *on_row = device_nan(device, rows), *slope = device_nan(device, 3 * n);
   const double error = 1e-6 * (double)size * (1 + (double)(size * size));
-  device->ops->attention_forward(device, a, on_qkv, to, on_row);
+  device->ops->attention_forward(device, &(struct trm_attention_forward){
+    .shape = *a, .qkv = on_qkv, .y = to, .row = on_row});
   check_close("attention", read_floats(device, to, n), y, n, error, 2e-6);
   check_close("attention: rows", read_floats(device, on_row, rows), row, rows, error, 1e-5 * (double)(1 + size));
-  device->ops->attention_backward(device, a, on_qkv, on_row, on_dy, slope);
+  device->ops->attention_backward(device, &(struct trm_attention_backward){
+    .shape = *a, .qkv = on_qkv, .row = on_row, .dy = on_dy, .dqkv = slope});
   check_close("attention: gradient", read_floats(device, slope, 3 * n), dqkv, 3 * n, 4 * error, 4e-6);
   trm_free(y);
 }
@@ -287,11 +308,13 @@ void attention_causal(struct trm_device *device)
   float *qkv = host_random(T * 3 * D, 1);
   float *y = device_nan(device, T * D), *row = device_nan(device, 2 * H * T);
 
-  device->ops->attention_forward(device, &a, device_floats(device, qkv, T * 3 * D), y, row);
+  device->ops->attention_forward(device, &(struct trm_attention_forward){
+    .shape = a, .qkv = device_floats(device, qkv, T * 3 * D), .y = y, .row = row});
   const float *before = read_floats(device, y, CUT * D);
   for (size_t i = CUT * 3 * D; i < T * 3 * D; i++)
     qkv[i] = 1e3f;
-  device->ops->attention_forward(device, &a, device_floats(device, qkv, T * 3 * D), y, row);
+  device->ops->attention_forward(device, &(struct trm_attention_forward){
+    .shape = a, .qkv = device_floats(device, qkv, T * 3 * D), .y = y, .row = row});
   check_same("attention looks back", read_floats(device, y, CUT * D), before, CUT * D);
 }
 
@@ -320,9 +343,9 @@ void rotary_reference(struct trm_device *device)
           want[at + half] = x[at + half] * cos(angle) + x[at] * sin(angle);
         }
     float *on_x = device_floats(device, x, n);
-    device->ops->rotary(device, a, 500, false, on_x);
+    device->ops->rotary(device, &(struct trm_rotary){.shape = *a, .base = 500, .x = on_x});
     check_close("rotary", read_floats(device, on_x, n), want, n, 2e-7, 2e-7);
-    device->ops->rotary(device, a, 500, true, on_x);
+    device->ops->rotary(device, &(struct trm_rotary){.shape = *a, .base = 500, .inverse = true, .x = on_x});
     check_close("rotary and back", read_floats(device, on_x, n), same, n, 4e-7, 4e-7);
     trm_free(want);
   }
@@ -350,9 +373,10 @@ void swiglu_reference(struct trm_device *device)
     }
     const float *on_x = device_floats(device, x, 2 * r * f), *on_dy = device_floats(device, dy, r * f);
     float *to = device_nan(device, r * f), *slope = device_nan(device, 2 * r * f);
-    device->ops->swiglu_forward(device, on_x, to, r, f);
+    device->ops->swiglu_forward(device, &(struct trm_swiglu_forward){.x = on_x, .y = to, .r = r, .f = f});
     check_close("swiglu", read_floats(device, to, r * f), y, r * f, 1e-7, 1e-6);
-    device->ops->swiglu_backward(device, on_x, on_dy, slope, r, f);
+    device->ops->swiglu_backward(device, &(struct trm_swiglu_backward){
+      .x = on_x, .dy = on_dy, .dx = slope, .r = r, .f = f});
     check_close("swiglu gradient", read_floats(device, slope, 2 * r * f), dx, 2 * r * f, 4e-6, 1e-6);
     trm_free(y);
   }

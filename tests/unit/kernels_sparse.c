@@ -116,7 +116,9 @@ static void pass_check(struct trm_device *device, const struct rows *x, struct t
   for (size_t j = 0; j < k; j++)
     want.w[j] = w[j] = start[j];
   pass_want(x, &how, biased, &want);
-  device->ops->sparse_sgd(device, &how, x->row, x->target, w, biased ? &bias : NULL, &sums, x->rows);
+  device->ops->sparse_sgd(device, &(struct trm_sparse_sgd_rows){
+    .sgd = how, .row = x->row, .target = x->target, .w = w, .bias = biased ? &bias : NULL, .sums = &sums,
+    .rows = x->rows});
   check_close(text, w, want.w, k, 2e-5, 0);
   check_close(text, &bias, &want.bias, 1, 2e-5, 0);
   CU_ASSERT_DOUBLE_EQUAL(sums.loss, want.sums.loss, 2e-5 * (1 + (double)x->rows));
@@ -132,7 +134,9 @@ static void pass_check(struct trm_device *device, const struct rows *x, struct t
 
   memcpy(counted, start, k * sizeof(*counted));
   how.races = &races;
-  device->ops->sparse_sgd(device, &how, x->row, x->target, counted, biased ? &other_bias : NULL, &again, x->rows);
+  device->ops->sparse_sgd(device, &(struct trm_sparse_sgd_rows){
+    .sgd = how, .row = x->row, .target = x->target, .w = counted, .bias = biased ? &other_bias : NULL, .sums = &again,
+    .rows = x->rows});
   check_same(text, counted, w, k);
   for (size_t j = 0; j < k; j++)
     written += races.written[j];
@@ -177,9 +181,11 @@ void sparse_sgd_extremes(struct trm_device *device)
 
   if (!device->ops->sparse_sgd)
     return;
-  device->ops->sparse_sgd(device, &how, row, target, w, &bias, &sums, 0);
+  device->ops->sparse_sgd(device, &(struct trm_sparse_sgd_rows){
+    .sgd = how, .row = row, .target = target, .w = w, .bias = &bias, .sums = &sums, .rows = 0});
   CU_ASSERT(sums.loss == 0 && sums.correct == 0 && sums.updates == 0 && w[0] == 300 && bias == 0);
-  device->ops->sparse_sgd(device, &how, row, target, w, &bias, &sums, 3); /* scores 200, 0, 300 - .5 */
+  device->ops->sparse_sgd(device, &(struct trm_sparse_sgd_rows){ /* scores 200, 0, 300 - .5 */
+    .sgd = how, .row = row, .target = target, .w = w, .bias = &bias, .sums = &sums, .rows = 3});
   CU_ASSERT_DOUBLE_EQUAL(sums.loss, log(2), 1e-6);
   CU_ASSERT_EQUAL(sums.correct, 3);
   CU_ASSERT_DOUBLE_EQUAL(bias, -0.5, 1e-6); /* a row without entries moves the bias */
@@ -187,14 +193,16 @@ void sparse_sgd_extremes(struct trm_device *device)
   w[1] = 1e6f;
   const float wrong[] = {-1, 1, 1};
 
-  device->ops->sparse_sgd(device, &how, row, wrong, w, NULL, &sums, 1);
+  device->ops->sparse_sgd(device, &(struct trm_sparse_sgd_rows){
+    .sgd = how, .row = row, .target = wrong, .w = w, .sums = &sums, .rows = 1});
   CU_ASSERT_DOUBLE_EQUAL(sums.loss, 2e6, 1);
   CU_ASSERT_EQUAL(sums.correct, 0);
   CU_ASSERT_DOUBLE_EQUAL(w[0], 1e6 - 1, 0.1);
   for (int kind = 0; kind < 2; kind++) {
     how.loss = kind ? TRM_MARGIN_LOGISTIC : TRM_MARGIN_HINGE;
     w[0] = NAN;
-    device->ops->sparse_sgd(device, &how, row, target, w, NULL, &sums, 1);
+    device->ops->sparse_sgd(device, &(struct trm_sparse_sgd_rows){
+      .sgd = how, .row = row, .target = target, .w = w, .sums = &sums, .rows = 1});
     CU_ASSERT(isnan(sums.loss) && sums.correct == 0 && isnan(w[0]));
   }
 }
@@ -218,7 +226,8 @@ static void *work(void *argument)
   for (int pass = 0; pass < 20; pass++) {
     struct trm_sparse_sums sums;
 
-    device.ops->sparse_sgd(&device, &it->how, it->x->row, it->x->target, it->w, NULL, &sums, it->x->rows);
+    device.ops->sparse_sgd(&device, &(struct trm_sparse_sgd_rows){
+      .sgd = it->how, .row = it->x->row, .target = it->x->target, .w = it->w, .sums = &sums, .rows = it->x->rows});
     it->all.updates += sums.updates;
     it->all.written += sums.written;
     it->all.conflicts += sums.conflicts;

@@ -68,7 +68,7 @@ static void serial(const struct job *job, uint64_t first, uint64_t stride, uint6
     how.rate = (float)rate;
     how.step++;
     how.scale = job->optimizer.clip > 0
-                  ? trm_clip_scale(&job->optimizer, cpu.ops->norm_squared(&cpu, g, job->trained)) : 1;
+                  ? trm_clip_scale(&job->optimizer, trm_device_norm_squared(&cpu, g, job->trained)) : 1;
     trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, n, w, state}, g);
   }
   for (int i = 0; i < 2; i++)

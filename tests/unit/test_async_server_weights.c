@@ -64,7 +64,7 @@ static double play_period(struct serial *r, const struct trm_optimizer *optimize
   for (int b = 0; b < batches; b++) {
     const double rate = rate_of(first + (uint64_t)b);
     gradient(first + (uint64_t)b, 0, 1, 0.5, w, one, n);
-    const double scale = (double)trm_clip_scale(optimizer, cpu.ops->norm_squared(&cpu, one, trained));
+    const double scale = (double)trm_clip_scale(optimizer, trm_device_norm_squared(&cpu, one, trained));
     rates += rate;
     for (size_t i = 0; i < trained; i++) {
       const double slope = scale * (double)one[i] + (double)u->l2 * (double)w[i];

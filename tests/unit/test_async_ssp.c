@@ -77,7 +77,8 @@ static void everybody(const struct setup *c, struct serial *r, const struct trm_
   for (uint64_t b = 0; b < (uint64_t)clocks; b++) {
     for (int k = 0; k < ranks; k++)
       exact_gradient(b, k, g[k], c->elements);
-    cpu.ops->sum(&cpu, g[0], (const float *const *)g, ranks, c->elements);
+    cpu.ops->sum(&cpu, &(struct trm_sum){
+      .to = g[0], .from = (const float *const *)g, .count = ranks, .n = c->elements});
     serial_step(r, optimizer, rate_of(b), g[0]);
   }
   for (int k = 0; k < ranks; k++)

@@ -366,7 +366,8 @@ static void test_rows(void)
     for (size_t i = 0; i < 128; i++)
       w[i] = initial(i);
     const struct trm_sparse_sgd how = {.loss = TRM_MARGIN_LOGISTIC, .rate = 0.5f, .update_rows = 3, .shrink = shrink};
-    cpu.ops->sparse_sgd(&cpu, &how, row, target, w + 64, w + 16, &sums, ROWS);
+    cpu.ops->sparse_sgd(&cpu, &(struct trm_sparse_sgd_rows){
+      .sgd = how, .row = row, .target = target, .w = w + 64, .bias = w + 16, .sums = &sums, .rows = ROWS});
     CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.25f, world), TRM_OK);
     CU_ASSERT_PTR_NOT_NULL_FATAL(job.strategy.row_trainer);
     job.strategy.row_trainer->begin(&job.strategy, &linear);

@@ -89,7 +89,7 @@ static void do_memcpy_upload(struct trm_device *device, float *block)
 
 static void do_host_argument(struct trm_device *device, float *block)
 {
-  device->ops->bias_add(device, block, host_block, 1, 100);
+  device->ops->bias_add(device, &(struct trm_bias_add){.y = block, .bias = host_block, .b = 1, .n = 100});
 }
 
 static void do_overrun(struct trm_device *device, float *block)

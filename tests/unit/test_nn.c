@@ -31,7 +31,7 @@ static size_t repeat_rows(const struct trm_layer *layer, size_t rows, size_t bat
 static void add_scaled(const struct trm_pass *pass, float *to, float factor, const float *from, size_t n)
 {
   const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -factor, .scale = 1};
-  pass->device->ops->update(pass->device, &add, to, from, NULL, NULL, n);
+  pass->device->ops->update(pass->device, &(struct trm_update_arrays){.update = add, .w = to, .g = from, .n = n});
 }
 
 /* y (2 B, F): x, then -x / 2. Auxiliary loss: penalty / 2 |x|^2 per row. */

@@ -278,7 +278,7 @@ static void keeper_give(void *context, size_t low, size_t high, enum trm_acquire
   const float *const both[] = {k->sum + low, k->stage->g + low};
   if (how != TRM_ACQUIRE_BACKWARD)
     return;
-  device->ops->sum(device, k->sum + low, both, 2, high - low);
+  device->ops->sum(device, &(struct trm_sum){.to = k->sum + low, .from = both, .count = 2, .n = high - low});
   device->ops->fill(device, k->stage->g + low, low < k->low ? NAN : 0, high - low);
 }
 

@@ -20,10 +20,10 @@ static void update(struct trm_device *device, float *w, const float *g, const st
 {
   const struct trm_update how = {.rule = TRM_UPDATE_SGD, .rate = RATE_PERCENT / 100.0f, .scale = 1, .step = 1};
   const size_t trained = model->parameters - model->statistics;
-  device->ops->update(device, &how, w, g, NULL, NULL, trained);
+  device->ops->update(device, &(struct trm_update_arrays){.update = how, .w = w, .g = g, .n = trained});
   if (model->statistics) {
     const float *const both[] = {w + trained, g + trained};
-    device->ops->sum(device, w + trained, both, 2, model->statistics);
+    device->ops->sum(device, &(struct trm_sum){.to = w + trained, .from = both, .count = 2, .n = model->statistics});
   }
 }
 

@@ -72,7 +72,7 @@ static void lanes_gradient(const struct job *job, const struct setup *c, uint64_
     for (size_t i = 0; i < c->elements; i++)
       lane[l][i] = rough_gradient(step, first + l, i);
   }
-  cpu.ops->sum(&cpu, g, (const float *const *)lane, count, c->elements);
+  cpu.ops->sum(&cpu, &(struct trm_sum){.to = g, .from = (const float *const *)lane, .count = count, .n = c->elements});
   for (int l = 0; l < count; l++)
     trm_free(lane[l]);
 }

@@ -21,16 +21,16 @@ static void activation_forward(struct trm_layer *layer, const struct trm_pass *p
                                float *y /* (B, F) */, float *work)
 {
   (void)work;
-  pass->device->ops->activation_forward(pass->device, layer->ops->variant, x, y,
-                                        layer->rows * trm_shape_count(&layer->in));
+  pass->device->ops->activation_forward(pass->device, &(struct trm_activation_forward){
+    .kind = layer->ops->variant, .x = x, .y = y, .n = layer->rows * trm_shape_count(&layer->in)});
 }
 
 static void activation_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                                 const float *dy, float *dx, float *work)
 {
   (void)work;
-  pass->device->ops->activation_backward(pass->device, layer->ops->variant, x, y, dy, dx,
-                                         layer->rows * trm_shape_count(&layer->in));
+  pass->device->ops->activation_backward(pass->device, &(struct trm_activation_backward){
+    .kind = layer->ops->variant, .x = x, .y = y, .dy = dy, .dx = dx, .n = layer->rows * trm_shape_count(&layer->in)});
 }
 
 /* y = x / 2 (1 + z) */
@@ -95,7 +95,8 @@ static void activation_swiglu_forward(struct trm_layer *layer, const struct trm_
                                       const float *x /* (R, 2, F) */, float *y /* (R, F) */, float *work)
 {
   (void)work;
-  pass->device->ops->swiglu_forward(pass->device, x, y, trm_layer_rows(layer), trm_layer_width(layer) / 2);
+  pass->device->ops->swiglu_forward(pass->device, &(struct trm_swiglu_forward){
+    .x = x, .y = y, .r = trm_layer_rows(layer), .f = trm_layer_width(layer) / 2});
 }
 
 static void activation_swiglu_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
@@ -104,7 +105,8 @@ static void activation_swiglu_backward(struct trm_layer *layer, const struct trm
   (void)y, (void)work;
   const size_t r = trm_layer_rows(layer), f = trm_layer_width(layer) / 2;
   if (dx)
-    pass->device->ops->swiglu_backward(pass->device, x, dy, dx, r, f);
+    pass->device->ops->swiglu_backward(pass->device, &(struct trm_swiglu_backward){
+      .x = x, .dy = dy, .dx = dx, .r = r, .f = f});
 }
 
 static int activation_swiglu_export(const struct trm_layer *layer, struct trm_graph *graph, int x)

@@ -50,7 +50,8 @@ static void attention_forward(struct trm_layer *layer, const struct trm_pass *pa
                               float *work /* (B, H, T, 2) */)
 {
   const struct trm_attention shape = attention_dims(layer);
-  pass->device->ops->attention_forward(pass->device, &shape, x, y, work);
+  pass->device->ops->attention_forward(pass->device, &(struct trm_attention_forward){
+    .shape = shape, .qkv = x, .y = y, .row = work});
 }
 
 static void attention_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -59,7 +60,8 @@ static void attention_backward(struct trm_layer *layer, const struct trm_pass *p
   (void)y;
   const struct trm_attention shape = attention_dims(layer);
   if (dx)
-    pass->device->ops->attention_backward(pass->device, &shape, x, work, dy, dx);
+    pass->device->ops->attention_backward(pass->device, &(struct trm_attention_backward){
+      .shape = shape, .qkv = x, .row = work, .dy = dy, .dqkv = dx});
 }
 
 /* Two products (T, D) x (D, T), half of each if causal. Backward has five. */

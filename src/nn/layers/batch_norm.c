@@ -128,7 +128,8 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
   if (pass->training) {
     float *moments = batch_norm_workspace(layer, work, MOMENTS);
     norm.count = (double)(b * norm.size);
-    ops->batch_norm_moments(pass->device, &norm, x, moments, b);
+    ops->batch_norm_moments(pass->device, &(struct trm_batch_norm_moments){
+      .bn = norm, .x = x, .moments = moments, .b = b});
     if (batch_norm_is_synced(layer, pass)) {
       batch_norm_sum_ranks(layer, pass, moments, &norm.count);
       batch_norm_save_count(layer, pass, work, norm.count);
@@ -136,7 +137,8 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
     mean = moments;
     square = moments + norm.channels;
   }
-  ops->batch_norm_forward(pass->device, &norm, x, mean, square, p[GAIN].w, p[BIAS].w, y, b);
+  ops->batch_norm_forward(pass->device, &(struct trm_batch_norm_forward){
+    .bn = norm, .x = x, .mean = mean, .square = square, .w = p[GAIN].w, .bias = p[BIAS].w, .y = y, .b = b});
 }
 
 /* to = beta * to + from, beta 0 or 1 */
@@ -146,7 +148,7 @@ static void batch_norm_add_gradient(const struct trm_pass *pass, struct trm_para
   if (pass->beta == 0)
     pass->device->ops->copy(pass->device, to->g, from, to->count * sizeof *from);
   else
-    pass->device->ops->sum(pass->device, to->g, both, 2, to->count);
+    pass->device->ops->sum(pass->device, &(struct trm_sum){.to = to->g, .from = both, .count = 2, .n = to->count});
 }
 
 /* to += factor * from */
@@ -154,7 +156,8 @@ static void batch_norm_add_scaled(const struct trm_pass *pass, struct trm_parame
                                   const float *from)
 {
   const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = (float)-factor, .scale = 1};
-  pass->device->ops->update(pass->device, &add, to->g, from, NULL, NULL, to->count);
+  pass->device->ops->update(pass->device, &(struct trm_update_arrays){
+    .update = add, .w = to->g, .g = from, .n = to->count});
 }
 
 /* Adds this pass's moments times its share of the batch. */
@@ -177,7 +180,8 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
   const struct trm_batch_norm norm = batch_norm_of(layer, batch_norm_load_count(layer, pass, work));
   const size_t b = layer->rows, c = norm.channels;
   float *moments = batch_norm_workspace(layer, work, MOMENTS), *sums = batch_norm_workspace(layer, work, SUMS);
-  ops->batch_norm_sums(pass->device, &norm, x, moments, moments + c, dy, sums, b);
+  ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
+    .bn = norm, .x = x, .mean = moments, .square = moments + c, .dy = dy, .sums = sums, .b = b});
   if (b) {
     batch_norm_add_gradient(pass, &layer->parameter[BIAS], sums);
     batch_norm_add_gradient(pass, &layer->parameter[GAIN], sums + c);
@@ -186,7 +190,9 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
   if (batch_norm_is_synced(layer, pass))
     batch_norm_sum_ranks(layer, pass, sums, NULL);
   if (dx)
-    ops->batch_norm_backward(pass->device, &norm, x, moments, moments + c, layer->parameter[GAIN].w, dy, sums, dx, b);
+    ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
+      .bn = norm, .x = x, .mean = moments, .square = moments + c, .w = layer->parameter[GAIN].w, .dy = dy, .sums = sums,
+      .dx = dx, .b = b});
 }
 
 static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)

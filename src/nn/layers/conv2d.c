@@ -59,8 +59,9 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
   (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
   const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* rank 0 only */
-  pass->device->ops->conv2d_forward(pass->device, &conv, x, layer->parameter[WEIGHT].w,
-                                    biased ? layer->parameter[BIAS].w : NULL, y, layer->rows);
+  pass->device->ops->conv2d_forward(pass->device, &(struct trm_conv2d_forward){
+    .conv = conv, .x = x, .w = layer->parameter[WEIGHT].w, .bias = biased ? layer->parameter[BIAS].w : NULL, .y = y,
+    .b = layer->rows});
 }
 
 static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -69,10 +70,12 @@ static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass
   (void)y, (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
   const struct trm_device_ops *ops = pass->device->ops;
-  ops->conv2d_backward_weights(pass->device, &conv, x, dy, pass->beta, layer->parameter[WEIGHT].g,
-                               conv2d_has_bias(layer) ? layer->parameter[BIAS].g : NULL, layer->rows);
+  ops->conv2d_backward_weights(pass->device, &(struct trm_conv2d_backward_weights){
+    .conv = conv, .x = x, .dy = dy, .beta = pass->beta, .dw = layer->parameter[WEIGHT].g,
+    .db = conv2d_has_bias(layer) ? layer->parameter[BIAS].g : NULL, .b = layer->rows});
   if (dx)
-    ops->conv2d_backward_data(pass->device, &conv, dy, layer->parameter[WEIGHT].w, dx, layer->rows);
+    ops->conv2d_backward_data(pass->device, &(struct trm_conv2d_backward_data){
+      .conv = conv, .dy = dy, .w = layer->parameter[WEIGHT].w, .dx = dx, .b = layer->rows});
 }
 
 static struct trm_cost conv2d_cost(const struct trm_layer *layer)

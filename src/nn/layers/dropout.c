@@ -42,7 +42,8 @@ static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *
                                   .rate = rate,
                                   .stride = layer->output_sharded ? slice->extent * slice->inner : f,
                                   .offset = layer->output_sharded ? slice->low * slice->inner : 0};
-    device->ops->dropout(device, &mask, from, to, b * outer, f / outer);
+    device->ops->dropout(device, &(struct trm_dropout){
+      .mask = mask, .x = from, .y = to, .b = b * outer, .f = f / outer});
   } else if (to != from) {
     device->ops->copy(device, to, from, b * f * sizeof(float));
   }

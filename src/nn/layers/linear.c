@@ -78,12 +78,13 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
   const size_t r = trm_layer_rows(layer), k = trm_layer_width(layer), n = linear_units(layer);
   const float *w = linear_weight(layer)->w; /* (N, K) */
   if (layer->sparse_input)
-    device->ops->csr_forward(device, &pass->input->csr, w, y, n);
+    device->ops->csr_forward(device, &(struct trm_csr_forward){.x = pass->input->csr, .w = w, .y = y, .n = n});
   else
-    device->ops->gemm(device, false, true, r, n, k, 1, x, k, w, k, 0, y, n);
+    device->ops->gemm(device, &(struct trm_gemm){
+      .transpose_b = true, .m = r, .n = n, .k = k, .alpha = 1, .a = x, .lda = k, .b = w, .ldb = k, .c = y, .ldc = n});
   const struct trm_parameter *bias = linear_bias(layer);
   if (bias && !(layer->output_partial && layer->tensor_rank)) /* of partial sums, rank 0's has the bias */
-    device->ops->bias_add(device, y, bias->w, r, n);
+    device->ops->bias_add(device, &(struct trm_bias_add){.y = y, .bias = bias->w, .b = r, .n = n});
 }
 
 static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -95,13 +96,18 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
   const struct trm_parameter *weight = linear_weight(layer), *bias = linear_bias(layer);
   float *dw = layer->tied_gradient ? layer->tied_gradient : weight->g;
   if (layer->sparse_input)
-    device->ops->csr_backward(device, &pass->input->csr, dy, pass->beta, dw, n);
+    device->ops->csr_backward(device, &(struct trm_csr_backward){
+      .x = pass->input->csr, .dy = dy, .beta = pass->beta, .dw = dw, .n = n});
   else
-    device->ops->gemm(device, true, false, n, k, r, 1, dy, n, x, k, pass->beta, dw, k);
+    device->ops->gemm(device, &(struct trm_gemm){
+      .transpose_a = true, .m = n, .n = k, .k = r, .alpha = 1, .a = dy, .lda = n, .b = x, .ldb = k, .beta = pass->beta,
+      .c = dw, .ldc = k});
   if (bias)
-    device->ops->bias_backward(device, dy, pass->beta, bias->g, r, n);
+    device->ops->bias_backward(device, &(struct trm_bias_backward){
+      .dy = dy, .beta = pass->beta, .db = bias->g, .b = r, .n = n});
   if (dx)
-    device->ops->gemm(device, false, false, r, k, n, 1, dy, n, weight->w, k, 0, dx, k);
+    device->ops->gemm(device, &(struct trm_gemm){
+      .m = r, .n = k, .k = n, .alpha = 1, .a = dy, .lda = n, .b = weight->w, .ldb = k, .c = dx, .ldc = k});
 }
 
 /* Sparse rows are counted as dense: their entries are unknown before the data is read. */

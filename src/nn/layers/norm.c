@@ -36,8 +36,9 @@ static void norm_forward(struct trm_layer *layer, const struct trm_pass *pass, c
   const float epsilon = *(const float *)layer->settings;
   const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
   const bool centered = layer->ops->variant == LAYER_NORM;
-  pass->device->ops->norm_forward(pass->device, x, layer->parameter[GAIN].w, centered ? layer->parameter[BIAS].w : NULL,
-                                  epsilon, y, centered ? work : NULL, work + r, r, d);
+  pass->device->ops->norm_forward(pass->device, &(struct trm_norm_forward){
+    .x = x, .gain = layer->parameter[GAIN].w, .bias = centered ? layer->parameter[BIAS].w : NULL, .epsilon = epsilon,
+    .y = y, .mean = centered ? work : NULL, .scale = work + r, .r = r, .d = d});
 }
 
 static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -46,9 +47,10 @@ static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, 
   (void)y;
   const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
   const bool centered = layer->ops->variant == LAYER_NORM;
-  pass->device->ops->norm_backward(pass->device, x, layer->parameter[GAIN].w, centered ? work : NULL, work + r, dy, dx,
-                                   pass->beta, layer->parameter[GAIN].g, centered ? layer->parameter[BIAS].g : NULL, r,
-                                   d);
+  pass->device->ops->norm_backward(pass->device, &(struct trm_norm_backward){
+    .x = x, .gain = layer->parameter[GAIN].w, .mean = centered ? work : NULL, .scale = work + r, .dy = dy, .dx = dx,
+    .beta = pass->beta, .dgain = layer->parameter[GAIN].g, .dbias = centered ? layer->parameter[BIAS].g : NULL, .r = r,
+    .d = d});
 }
 
 static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)

@@ -44,6 +44,11 @@ static int pool_shape_global(struct trm_layer *layer)
   return TRM_OK;
 }
 
+static const struct trm_window2d *pool_window(const struct trm_layer *layer)
+{
+  return layer->settings;
+}
+
 static size_t pool_planes(const struct trm_layer *layer)
 {
   return layer->rows * layer->in.size[0];
@@ -52,7 +57,8 @@ static size_t pool_planes(const struct trm_layer *layer)
 static void pool_max_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
                              float *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
 {
-  pass->device->ops->max_pool_forward(pass->device, layer->settings, x, y, (int32_t *)work, pool_planes(layer));
+  pass->device->ops->max_pool_forward(pass->device, &(struct trm_max_pool_forward){
+    .window = *pool_window(layer), .x = x, .y = y, .argmax = (int32_t *)work, .planes = pool_planes(layer)});
 }
 
 static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -60,15 +66,17 @@ static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pa
 {
   (void)x, (void)y;
   if (dx)
-    pass->device->ops->max_pool_backward(pass->device, layer->settings, dy, (const int32_t *)work, dx,
-                                         pool_planes(layer));
+    pass->device->ops->max_pool_backward(pass->device, &(struct trm_max_pool_backward){
+      .window = *pool_window(layer), .dy = dy, .argmax = (const int32_t *)work, .dx = dx,
+      .planes = pool_planes(layer)});
 }
 
 static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
                              float *y /* (B, C, OH, OW) */, float *work)
 {
   (void)work;
-  pass->device->ops->avg_pool_forward(pass->device, layer->settings, x, y, pool_planes(layer));
+  pass->device->ops->avg_pool_forward(pass->device, &(struct trm_avg_pool_forward){
+    .window = *pool_window(layer), .x = x, .y = y, .planes = pool_planes(layer)});
 }
 
 static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -76,7 +84,8 @@ static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pa
 {
   (void)x, (void)y, (void)work;
   if (dx)
-    pass->device->ops->avg_pool_backward(pass->device, layer->settings, dy, dx, pool_planes(layer));
+    pass->device->ops->avg_pool_backward(pass->device, &(struct trm_avg_pool_backward){
+      .window = *pool_window(layer), .dy = dy, .dx = dx, .planes = pool_planes(layer)});
 }
 
 static struct trm_cost pool_cost(const struct trm_layer *layer)

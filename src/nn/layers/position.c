@@ -44,8 +44,9 @@ static void position_embedding_forward(struct trm_layer *layer, const struct trm
 {
   (void)x, (void)work;
   const struct trm_vocab_shard v = position_vocabulary(layer);
-  pass->device->ops->embedding_forward(pass->device, pass->input->tokens, layer->parameter[0].w, y,
-                                       layer->rows * layer->in.size[0], layer->out.size[1], &v);
+  pass->device->ops->embedding_forward(pass->device, &(struct trm_embedding_forward){
+    .token = pass->input->tokens, .w = layer->parameter[0].w, .y = y, .r = layer->rows * layer->in.size[0],
+    .d = layer->out.size[1], .v = v});
 }
 
 static void position_embedding_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
@@ -54,8 +55,9 @@ static void position_embedding_backward(struct trm_layer *layer, const struct tr
   (void)x, (void)y, (void)dx, (void)work;
   const struct trm_vocab_shard v = position_vocabulary(layer);
   const bool has_tied = layer->shared && !layer->tied_gradient; /* the tied layer's contribution is in it */
-  pass->device->ops->embedding_backward(pass->device, pass->input->tokens, dy, has_tied ? 1 : pass->beta,
-                                        layer->parameter[0].g, layer->rows * layer->in.size[0], layer->out.size[1], &v);
+  pass->device->ops->embedding_backward(pass->device, &(struct trm_embedding_backward){
+    .token = pass->input->tokens, .dy = dy, .beta = has_tied ? 1 : pass->beta, .dw = layer->parameter[0].g,
+    .r = layer->rows * layer->in.size[0], .d = layer->out.size[1], .v = v});
 }
 
 static struct trm_cost position_embedding_cost(const struct trm_layer *layer)
@@ -111,7 +113,8 @@ static void position_forward(struct trm_layer *layer, const struct trm_pass *pas
   const size_t b = layer->rows, n = trm_shape_count(&layer->in);
   if (y != x)
     pass->device->ops->copy(pass->device, y, x, b * n * sizeof(float));
-  pass->device->ops->bias_add(pass->device, y, layer->parameter[0].w, b, n);
+  pass->device->ops->bias_add(pass->device, &(struct trm_bias_add){
+    .y = y, .bias = layer->parameter[0].w, .b = b, .n = n});
 }
 
 static void position_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -119,7 +122,8 @@ static void position_backward(struct trm_layer *layer, const struct trm_pass *pa
 {
   (void)x, (void)y, (void)work;
   const size_t b = layer->rows, n = trm_shape_count(&layer->in);
-  pass->device->ops->bias_backward(pass->device, dy, pass->beta, layer->parameter[0].g, b, n);
+  pass->device->ops->bias_backward(pass->device, &(struct trm_bias_backward){
+    .dy = dy, .beta = pass->beta, .db = layer->parameter[0].g, .b = b, .n = n});
   if (dx && dx != dy)
     pass->device->ops->copy(pass->device, dx, dy, b * n * sizeof(float));
 }
@@ -186,7 +190,8 @@ static void position_rotary_apply(const struct trm_layer *layer, const struct tr
     .b = layer->rows, .t = layer->in.size[0], .heads = s->heads, .head_dim = layer->in.size[1] / 3 / s->heads};
   if (to != from)
     pass->device->ops->copy(pass->device, to, from, shape.b * trm_shape_count(&layer->in) * sizeof(float));
-  pass->device->ops->rotary(pass->device, &shape, s->base, backward, to);
+  pass->device->ops->rotary(pass->device, &(struct trm_rotary){
+    .shape = shape, .base = s->base, .inverse = backward, .x = to});
 }
 
 /* Exports rotated queries or keys (B, T, H E). */

@@ -1,0 +1,189 @@
+/* The arrays of each kernel, as core/device.h describes its struct. */
+#include "core/device_arrays.h"
+
+/* An array of n elements that are all accessed; one of which only `some` are, of `n` that lie from the first to the
+ * last. NULL: not accessed. */
+#define ARRAY(name, n, access) PART(name, n, n, access)
+#define PART(name, n, some, access)                               \
+  {offsetof(__typeof__(*call), name), 0, call->name ? access : 0, \
+   (n) * sizeof(*call->name), (some) * sizeof(*call->name)}
+#define READS(name, n) ARRAY(name, n, TRM_READS)
+#define WRITES(name, n) ARRAY(name, n, TRM_WRITES)
+#define UPDATES(name, n) ARRAY(name, n, TRM_UPDATES)
+/* beta * old value + ..: beta = 0 does not read it */
+#define ADDS(name, n) ARRAY(name, n, call->beta == 0 ? TRM_WRITES : TRM_UPDATES)
+
+/* Defines the function of a struct of arguments. */
+#define ARRAYS(type, ...)                                                    \
+  size_t type##_arrays(const struct type *call, struct trm_call_array *array) \
+  {                                                                          \
+    const struct trm_call_array all[] = {__VA_ARGS__};                       \
+    size_t arrays = 0;                                                       \
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)                    \
+      if (all[i].access)                                                     \
+        array[arrays++] = all[i];                                            \
+    return arrays;                                                           \
+  }
+
+size_t trm_call_bytes(const struct trm_call_array *array, size_t arrays)
+{
+  size_t bytes = 0;
+
+  for (size_t i = 0; i < arrays; i++)
+    bytes += (size_t)(array[i].table ? array[i].table : 1) * array[i].touched *
+             (size_t)(array[i].access == TRM_UPDATES ? 2 : 1);
+  return bytes;
+}
+
+/* -- products */
+
+static size_t arrays_min(size_t a, size_t b)
+{
+  return a < b ? a : b;
+}
+
+/* Elements from the first to the last of a matrix (rows, columns), of one stored transposed. */
+static size_t arrays_span(bool transposed, size_t rows, size_t columns, size_t ld)
+{
+  const size_t high = transposed ? columns : rows, wide = transposed ? rows : columns;
+
+  return high && wide ? (high - 1) * ld + wide : 0;
+}
+
+ARRAYS(trm_gemm,
+       PART(a, arrays_span(call->transpose_a, call->m, call->k, call->lda), call->m * call->k, TRM_READS),
+       PART(b, arrays_span(call->transpose_b, call->k, call->n, call->ldb), call->k * call->n, TRM_READS),
+       PART(c, arrays_span(false, call->m, call->n, call->ldc), call->m * call->n,
+            call->beta == 0 ? TRM_WRITES : TRM_UPDATES))
+
+#define CSR READS(x.starts, call->x.rows + 1), READS(x.columns, call->x.entries), READS(x.values, call->x.entries)
+ARRAYS(trm_csr_forward, CSR,
+       PART(w, call->n * call->x.features, call->n * arrays_min(call->x.entries, call->x.features), TRM_READS),
+       WRITES(y, call->x.rows * call->n))
+ARRAYS(trm_csr_backward, CSR, READS(dy, call->x.rows * call->n),
+       PART(dw, call->n * call->x.features,
+            call->n * (call->beta == 0 ? call->x.features : arrays_min(call->x.entries, call->x.features)),
+            call->beta == 0 ? TRM_WRITES : TRM_UPDATES))
+
+size_t trm_sparse_sgd_rows_arrays(const struct trm_sparse_sgd_rows *call, struct trm_call_array *array)
+{
+  (void)call, (void)array; /* host memory */
+  return 0;
+}
+
+/* -- rows */
+
+ARRAYS(trm_bias_add, UPDATES(y, call->b * call->n), READS(bias, call->n))
+ARRAYS(trm_bias_backward, READS(dy, call->b * call->n), ADDS(db, call->n))
+ARRAYS(trm_activation_forward, READS(x, call->n), WRITES(y, call->n))
+
+static bool arrays_reads_input(enum trm_activation kind)
+{
+  return kind == TRM_GELU || kind == TRM_GELU_TANH;
+}
+
+ARRAYS(trm_activation_backward, ARRAY(x, call->n, arrays_reads_input(call->kind) ? TRM_READS : 0),
+       ARRAY(y, call->n, arrays_reads_input(call->kind) ? 0 : TRM_READS), READS(dy, call->n), WRITES(dx, call->n))
+ARRAYS(trm_dropout, READS(x, call->b * call->f), WRITES(y, call->b * call->f))
+ARRAYS(trm_norm_forward, READS(x, call->r * call->d), READS(gain, call->d), READS(bias, call->d),
+       WRITES(y, call->r * call->d), WRITES(mean, call->r), WRITES(scale, call->r))
+ARRAYS(trm_norm_backward, READS(x, call->r * call->d), READS(gain, call->d), READS(mean, call->r),
+       READS(scale, call->r), READS(dy, call->r * call->d), WRITES(dx, call->r * call->d), ADDS(dgain, call->d),
+       ADDS(dbias, call->d))
+
+/* -- sequences */
+
+static size_t arrays_tokens(const struct trm_vocab_shard *v)
+{
+  return v->high - v->low;
+}
+
+ARRAYS(trm_embedding_forward, READS(token, call->r),
+       PART(w, arrays_tokens(&call->v) * call->d, arrays_min(call->r, arrays_tokens(&call->v)) * call->d, TRM_READS),
+       WRITES(y, call->r * call->d))
+ARRAYS(trm_embedding_backward, READS(token, call->r), READS(dy, call->r * call->d),
+       PART(dw, arrays_tokens(&call->v) * call->d,
+            (call->beta == 1 ? arrays_min(call->r, arrays_tokens(&call->v)) : arrays_tokens(&call->v)) * call->d,
+            call->beta == 0 ? TRM_WRITES : TRM_UPDATES))
+
+/* Rows of all heads; values of one of queries, keys and values. */
+static size_t arrays_heads(const struct trm_attention *shape)
+{
+  return shape->b * shape->t * shape->heads;
+}
+
+static size_t arrays_values(const struct trm_attention *shape)
+{
+  return arrays_heads(shape) * shape->head_dim;
+}
+
+ARRAYS(trm_attention_forward, READS(qkv, 3 * arrays_values(&call->shape)), WRITES(y, arrays_values(&call->shape)),
+       WRITES(row, 2 * arrays_heads(&call->shape)))
+ARRAYS(trm_attention_backward, READS(qkv, 3 * arrays_values(&call->shape)), READS(row, 2 * arrays_heads(&call->shape)),
+       READS(dy, arrays_values(&call->shape)), WRITES(dqkv, 3 * arrays_values(&call->shape)))
+ARRAYS(trm_rotary, PART(x, 3 * arrays_values(&call->shape), 2 * arrays_values(&call->shape), TRM_UPDATES))
+ARRAYS(trm_swiglu_forward, READS(x, 2 * call->r * call->f), WRITES(y, call->r * call->f))
+ARRAYS(trm_swiglu_backward, READS(x, 2 * call->r * call->f), READS(dy, call->r * call->f),
+       WRITES(dx, 2 * call->r * call->f))
+
+/* -- images */
+
+/* Elements of `planes` planes at the input and at the output of a window operation. */
+static size_t arrays_in(const struct trm_window2d *window, size_t planes)
+{
+  return planes * window->in[0] * window->in[1];
+}
+
+static size_t arrays_out(const struct trm_window2d *window, size_t planes)
+{
+  return planes * window->out[0] * window->out[1];
+}
+
+#define IMAGES_IN arrays_in(&call->conv.window, call->b * call->conv.channels)
+#define IMAGES_OUT arrays_out(&call->conv.window, call->b * call->conv.units)
+#define CONV_WEIGHTS trm_conv2d_weights(&call->conv)
+ARRAYS(trm_conv2d_forward, READS(x, IMAGES_IN), READS(w, CONV_WEIGHTS), READS(bias, call->conv.units),
+       WRITES(y, IMAGES_OUT))
+ARRAYS(trm_conv2d_backward_data, READS(dy, IMAGES_OUT), READS(w, CONV_WEIGHTS), WRITES(dx, IMAGES_IN))
+ARRAYS(trm_conv2d_backward_weights, READS(x, IMAGES_IN), READS(dy, IMAGES_OUT), ADDS(dw, CONV_WEIGHTS),
+       ADDS(db, call->conv.units))
+
+#define PLANES_IN arrays_in(&call->window, call->planes)
+#define PLANES_OUT arrays_out(&call->window, call->planes)
+ARRAYS(trm_max_pool_forward, READS(x, PLANES_IN), WRITES(y, PLANES_OUT), WRITES(argmax, PLANES_OUT))
+ARRAYS(trm_max_pool_backward, READS(dy, PLANES_OUT), READS(argmax, PLANES_OUT), WRITES(dx, PLANES_IN))
+ARRAYS(trm_avg_pool_forward, READS(x, PLANES_IN), WRITES(y, PLANES_OUT))
+ARRAYS(trm_avg_pool_backward, READS(dy, PLANES_OUT), WRITES(dx, PLANES_IN))
+
+/* -- batch normalization */
+
+#define SAMPLES (call->b * call->bn.channels * call->bn.size)
+#define CHANNELS call->bn.channels
+ARRAYS(trm_batch_norm_moments, READS(x, SAMPLES), WRITES(moments, 2 * CHANNELS))
+ARRAYS(trm_batch_norm_forward, READS(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS), READS(w, CHANNELS),
+       READS(bias, CHANNELS), WRITES(y, SAMPLES))
+ARRAYS(trm_batch_norm_sums, READS(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS), READS(dy, SAMPLES),
+       WRITES(sums, 2 * CHANNELS))
+ARRAYS(trm_batch_norm_backward, READS(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS), READS(w, CHANNELS),
+       READS(dy, SAMPLES), READS(sums, 2 * CHANNELS), WRITES(dx, SAMPLES))
+
+/* -- losses */
+
+ARRAYS(trm_softmax_cross_entropy, READS(z, call->b * call->c), READS(target, call->b), WRITES(loss, call->b),
+       WRITES(correct, call->b), WRITES(dz, call->b * call->c))
+#define SHARD (call->b * arrays_tokens(&call->v))
+ARRAYS(trm_softmax_shard_stats, READS(z, SHARD), READS(target, call->b), WRITES(stats, call->b * TRM_SCORES_FIELDS))
+ARRAYS(trm_softmax_shard_gradient, READS(z, SHARD), READS(target, call->b), READS(max, call->b), READS(sum, call->b),
+       WRITES(dz, SHARD))
+ARRAYS(trm_mean_squared_error, READS(z, call->b * call->f), READS(target, call->b * call->f), WRITES(loss, call->b),
+       WRITES(correct, call->b), WRITES(dz, call->b * call->f))
+ARRAYS(trm_margin_loss, READS(z, call->b), READS(target, call->b), WRITES(loss, call->b), WRITES(correct, call->b),
+       WRITES(dz, call->b))
+
+/* -- flat arrays */
+
+ARRAYS(trm_sum, {offsetof(struct trm_sum, from), call->count, call->count > 0 ? TRM_READS : 0,
+                 call->n * sizeof(float), call->n * sizeof(float)}, WRITES(to, call->n))
+ARRAYS(trm_norm_squared, READS(x, call->n))
+ARRAYS(trm_update_arrays, UPDATES(w, call->n), READS(g, call->n), UPDATES(first, call->n), UPDATES(second, call->n))
+ARRAYS(trm_lamb_direction, READS(w, call->n), UPDATES(g, call->n), UPDATES(first, call->n), UPDATES(second, call->n))
