@@ -282,7 +282,7 @@ cores=$(nproc)
 if [ "$cores" -gt 1 ] && [ "$cores" -le 4 ]; then
   # shellcheck disable=SC2016 # that shell expands it
   launch $((2 * cores)) bash -c 'echo > rank.$$; exec "$@"' rank "$TRIREME" train config.yaml --run.dir=shared_cores \
-    > shared_cores.log 2>&1 &
+    --train.steps=4000 --log.every=1000 > shared_cores.log 2>&1 &
   job=$!
   while kill -0 $job 2> /dev/null; do
     for rank in rank.*; do

@@ -22,6 +22,13 @@ static inline void set_node_size(int size)
     unsetenv("TRM_NODE_SIZE");
 }
 
+/* More ranks than cores leave their cores while they wait, as in every job of the program. Not with a few ranks, so that
+ * both ways of waiting are tested. */
+static inline bool is_oversubscribed(void)
+{
+  return world->size > 4 && world->size > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 static inline int ranks_run(int argc, char **argv, const char *name, CU_TestInfo *tests)
 {
   if (trm_comm_start(&argc, &argv, false, &world) != TRM_OK) {
@@ -29,6 +36,8 @@ static inline int ranks_run(int argc, char **argv, const char *name, CU_TestInfo
     return 99;
   }
   trm_log_set_quiet(true);
+  if (is_oversubscribed())
+    trm_comm_set_oversubscribed();
   const int rank = world->rank, screen = dup(STDOUT_FILENO);
   FILE *mine = rank > 0 ? tmpfile() : NULL;
   fflush(stdout);
