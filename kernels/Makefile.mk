@@ -27,6 +27,8 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/sparse_sgd.c \
 	kernels/cpu/update.c \
 	kernels/devices.c \
+	kernels/host_kernels.c \
+	kernels/host_kernels.h \
 	kernels/kernels.h \
 	kernels/timed_device.c \
 	kernels/timed_device.h

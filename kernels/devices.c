@@ -3,15 +3,20 @@
 
 #include "blas/blas.h"
 #include "core/status.h"
+#include "kernels/host_kernels.h"
 #include "kernels/kernels.h"
 
 const struct trm_device_ops *const trm_device_table[] = {&trm_device_cpu, NULL};
 
-static int devices_open_one(struct trm_device *device, const struct trm_device_ops *ops,
-                            const struct trm_blas_ops *products, int index, int threads)
+int trm_device_open_ops(struct trm_device *device, const struct trm_device_ops *ops,
+                        const struct trm_blas_ops *products, int index, int threads)
 {
   *device = (struct trm_device){.ops = ops, .blas = products};
-  return ops->open(device, index, threads, products);
+  TRM_CHECK(ops->open(device, index, threads, products));
+  const int status = host_kernels_add(device, index, threads);
+  if (status != TRM_OK)
+    trm_device_close(device);
+  return status;
 }
 
 int trm_device_open(struct trm_device *device, const char *name, const char *blas, enum trm_matmul matmul, int index,
@@ -27,8 +32,8 @@ int trm_device_open(struct trm_device *device, const char *name, const char *bla
     return trm_error(TRM_USAGE, "device %s: index %d and %d threads: neither can be negative", name, index, threads);
   for (int i = 0; trm_device_table[i]; i++) {
     if (!strcmp(name, trm_device_table[i]->name))
-      return devices_open_one(device, trm_device_table[i], products, index, threads);
-    if (!strcmp(name, "auto") && devices_open_one(device, trm_device_table[i], products, index, threads) == TRM_OK)
+      return trm_device_open_ops(device, trm_device_table[i], products, index, threads);
+    if (!strcmp(name, "auto") && trm_device_open_ops(device, trm_device_table[i], products, index, threads) == TRM_OK)
       return TRM_OK;
     strncat(known, ", ", sizeof(known) - strlen(known) - 1);
     strncat(known, trm_device_table[i]->name, sizeof(known) - strlen(known) - 1);
@@ -40,6 +45,7 @@ int trm_device_open(struct trm_device *device, const char *name, const char *bla
 
 void trm_device_close(struct trm_device *device)
 {
+  host_kernels_remove(device);
   if (device->ops)
     device->ops->close(device);
   *device = (struct trm_device){.ops = NULL};

@@ -10,4 +10,7 @@ extern const struct trm_device_ops *const trm_device_table[]; /* ends with NULL 
  * Errors name what is missing. Release with trm_device_close. */
 int trm_device_open(struct trm_device *device, const char *name, const char *blas, enum trm_matmul matmul, int index,
                     int threads);
+/* The same for a given table. Kernels that it does not have get their host form. */
+int trm_device_open_ops(struct trm_device *device, const struct trm_device_ops *ops,
+                        const struct trm_blas_ops *products, int index, int threads);
 void trm_device_close(struct trm_device *device);

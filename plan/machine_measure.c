@@ -1,8 +1,13 @@
 /* Measures layers, losses and array operations. As many threads work at once as ranks will compute on a node, because
  * they share its memory and caches. Where a rank has one thread, its processor time is measured, which other processes
- * do not add to. */
+ * do not add to.
+ *
+ * In a step other ranks have written most of the weights and read the gradients, which are therefore in the caches of
+ * other cores. So the threads pass the parameters of a layer on, from each repetition to the next. */
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -25,8 +30,19 @@ static double measure_clock(const struct trm_device *device)
 
 /* -- repeated work on several threads */
 
+/* Of the threads that measure together. */
+struct trial_group {
+  struct trial *trial;  /* (threads) */
+  _Atomic int threads;  /* 0: not yet known */
+  _Atomic int arrivals; /* of all threads at all barriers */
+  _Atomic bool failed;  /* setup, in some thread */
+  int repeats;          /* by the first thread */
+};
+
 /* The work of one thread, and its arrays. */
 struct trial {
+  struct trial_group *group;
+  int number, barriers, passes; /* of this thread; its barriers; repetitions with passed parameters */
   struct trm_device *device;
   void *array[ARRAYS];
   int arrays;
@@ -35,6 +51,7 @@ struct trial {
   void (*run)(struct trial *trial, bool backward);
   /* layers */
   struct trm_layer layer, tied;
+  float *own[TRM_MAX_PARAMETERS + 1]; /* weight and gradient of each parameter, then of the tied one: this thread's */
   struct trm_pass pass;
   struct trm_input input;
   float *x, *y, *dy, *dx, *workspace;
@@ -56,28 +73,77 @@ static int measure_alloc_array(struct trial *trial, size_t elements, float **arr
   return TRM_OK;
 }
 
-/* The median of the repetitions; a first one is not counted. */
+/* Returns when all threads have called it as often. */
+static void measure_barrier(struct trial *trial)
+{
+  struct trial_group *group = trial->group;
+  trial->barriers++;
+  atomic_fetch_add(&group->arrivals, 1);
+  while (atomic_load(&group->threads) == 0 || atomic_load(&group->arrivals) < trial->barriers * group->threads)
+    sched_yield();
+}
+
+/* Offset of the gradient in an array of parameters. */
+static size_t measure_gradient_at(const struct trm_parameter *parameter)
+{
+  return parameter->count + 16;
+}
+
+/* Writes the weights, as an update does, and takes the next thread's parameters. */
+static void measure_pass_parameters(struct trial *trial)
+{
+  struct trm_layer *layer = &trial->layer;
+  const struct trial_group *group = trial->group;
+  struct trm_device *device = trial->device;
+  const int parameters = layer->parameters + (layer->tied ? 1 : 0);
+  if (parameters == 0 || group->threads == 1 || !device->host_memory)
+    return;
+  trial->passes++;
+  const struct trial *next = &group->trial[(trial->number + trial->passes) % group->threads];
+  for (int p = 0; p < layer->parameters; p++)
+    device->ops->fill(device, layer->parameter[p].w, FILL_VALUE, layer->parameter[p].count);
+  measure_barrier(trial);
+  for (int p = 0; p < parameters; p++) {
+    struct trm_parameter *parameter = p < layer->parameters ? &layer->parameter[p] : &trial->tied.parameter[0];
+    parameter->w = next->own[p];
+    parameter->g = next->own[p] + measure_gradient_at(parameter);
+  }
+}
+
+static double measure_once(struct trial *trial, bool backward)
+{
+  const double begin = measure_clock(trial->device);
+  trial->run(trial, backward);
+  trial->device->ops->sync(trial->device); /* failures are reported again by the next sync */
+  return measure_clock(trial->device) - begin;
+}
+
+/* The median of the repetitions; two first ones are not counted. */
 static double measure_median(struct trial *trial, bool backward)
 {
   double seconds[MAX_REPEATS];
-  int count = 0;
-  trial->run(trial, backward);
-  trial->device->ops->sync(trial->device); /* failures are reported again by the next sync */
-  const double begin = measure_clock(trial->device);
-  while (count < MIN_REPEATS || (count < MAX_REPEATS && measure_clock(trial->device) - begin < TARGET_S)) {
-    const double before = measure_clock(trial->device);
-    trial->run(trial, backward);
-    trial->device->ops->sync(trial->device);
-    seconds[count++] = measure_clock(trial->device) - before;
+  measure_once(trial, backward);
+  const double once = measure_once(trial, backward);
+  if (trial->number == 0)
+    trial->group->repeats = (int)fmin(fmax(TARGET_S / fmax(once, 1e-9), MIN_REPEATS), MAX_REPEATS);
+  measure_barrier(trial);
+  const int repeats = trial->group->repeats;
+  for (int i = 0; i < repeats; i++) {
+    measure_pass_parameters(trial);
+    seconds[i] = measure_once(trial, backward);
   }
-  return trm_quantile(seconds, (size_t)count, 0.5);
+  measure_barrier(trial);
+  return trm_quantile(seconds, (size_t)repeats, 0.5);
 }
 
 static void *measure_run_trial(void *context)
 {
   struct trial *trial = context;
   trial->status = trial->setup(trial);
-  for (int k = 0; k < 1 + trial->has_backward && trial->status == TRM_OK; k++)
+  if (trial->status != TRM_OK)
+    atomic_store(&trial->group->failed, true);
+  measure_barrier(trial);
+  for (int k = 0; k < 1 + trial->has_backward && !trial->group->failed; k++)
     trial->seconds[k] = measure_median(trial, k);
   if (trial->status == TRM_OK)
     trial->status = trial->device->ops->sync(trial->device);
@@ -86,37 +152,37 @@ static void *measure_run_trial(void *context)
   return NULL;
 }
 
-/* Runs copies of the trial on all devices at once. Adds the work with the means of their seconds. */
+/* Runs copies of the trial on all devices at once, or on as many as threads can be started. Adds the work with the
+ * means of their seconds. */
 static int measure_work(struct trm_machine *machine, struct trm_machine_bench *bench, struct trm_machine_work work,
                         const struct trial *prototype)
 {
-  const size_t n = (size_t)bench->devices;
-  struct trial *trial = trm_alloc(n * sizeof *trial, "measurements");
-  pthread_t *thread = trm_alloc(n * sizeof *thread, "measurements");
+  const int n = bench->devices;
+  struct trial *trial = trm_alloc((size_t)n * sizeof *trial, "measurements");
+  pthread_t *thread = trm_alloc((size_t)n * sizeof *thread, "measurements");
+  struct trial_group group = {.trial = trial};
   const double begin = measure_clock(bench->device);
-  bool *started = trm_alloc(n * sizeof *started, "measurements");
-  for (size_t i = 0; i < n; i++) {
+  for (int i = 0; i < n; i++) {
     trial[i] = *prototype;
     trial[i].device = &bench->device[i];
-    started[i] = i > 0 && pthread_create(&thread[i], NULL, measure_run_trial, &trial[i]) == 0;
+    trial[i].group = &group;
+    trial[i].number = i;
   }
+  int threads = 1;
+  while (threads < n && pthread_create(&thread[threads], NULL, measure_run_trial, &trial[threads]) == 0)
+    threads++;
+  atomic_store(&group.threads, threads);
   measure_run_trial(&trial[0]);
-  int status = TRM_OK, count = 0;
-  for (size_t i = 0; i < n; i++) {
-    if (started[i])
+  int status = TRM_OK;
+  for (int i = 0; i < threads; i++) {
+    if (i > 0)
       pthread_join(thread[i], NULL);
-    if (i > 0 && !started[i])
-      continue;
     status = status == TRM_OK ? trial[i].status : status;
-    work.forward_s += trial[i].seconds[0];
-    work.backward_s += trial[i].seconds[1];
-    count++;
+    work.forward_s += trial[i].seconds[0] / threads;
+    work.backward_s += trial[i].seconds[1] / threads;
   }
-  work.forward_s /= count;
-  work.backward_s /= count;
   trm_free(trial);
   trm_free(thread);
-  trm_free(started);
   bench->spent += measure_clock(bench->device) - begin;
   TRM_CHECK(status);
   trm_machine_add(machine, &work);
@@ -151,14 +217,14 @@ struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, si
   return work;
 }
 
-static int measure_alloc_parameters(struct trial *trial, struct trm_layer *layer)
+/* own: trial->own from the layer's first parameter on. */
+static int measure_alloc_parameters(struct trial *trial, struct trm_layer *layer, float **own)
 {
   for (int p = 0; p < layer->parameters; p++) {
     struct trm_parameter *parameter = &layer->parameter[p];
-    float *pair;
-    TRM_CHECK(measure_alloc_array(trial, 2 * (parameter->count + 16), &pair));
-    parameter->w = pair;
-    parameter->g = pair + parameter->count + 16;
+    TRM_CHECK(measure_alloc_array(trial, 2 * measure_gradient_at(parameter), &own[p]));
+    parameter->w = own[p];
+    parameter->g = own[p] + measure_gradient_at(parameter);
   }
   return TRM_OK;
 }
@@ -173,12 +239,12 @@ static int measure_layer_open(struct trial *trial)
   layer->rows = layer->output_rows = rows;
   trial->pass.device = trial->device;
   trial->pass.input = &trial->input;
-  TRM_CHECK(measure_alloc_parameters(trial, layer));
+  TRM_CHECK(measure_alloc_parameters(trial, layer, trial->own));
   if (layer->tied) {
     trial->tied = *layer->tied;
     layer->tied = &trial->tied;
     trial->tied.parameters = 1;
-    TRM_CHECK(measure_alloc_parameters(trial, &trial->tied));
+    TRM_CHECK(measure_alloc_parameters(trial, &trial->tied, trial->own + layer->parameters));
   }
   float *values; /* x, y and dy; dx overwrites x */
   const bool in_place = layer->ops->in_place;

@@ -19,8 +19,8 @@ EOT
 stops() {
   local ranks=$1 rank=$2 name=$3 job since status step
   shift 3
-  launch_ranks "$ranks" "$TRIREME" train config.yaml --run.dir="$name" --device.compute=sleep --device.gflops=0.05 "$@" \
-    > "$name.log" 2>&1 &
+  launch_ranks "$ranks" "$TRIREME" train config.yaml --run.dir="$name" --device.compute=sleep --device.gflops=0.05 \
+    "$@" > "$name.log" 2>&1 &
   job=$!
   awaits 5 "$name/metrics.jsonl" $job
   kill -USR1 "$(cat "rank.$rank")" || { cat "$name.log"; fail "$name: no rank $rank"; }

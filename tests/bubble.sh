@@ -1,7 +1,7 @@
 #!/bin/bash
-# The idle time of pipelines of four stages is the theoretical one, within half a point, and interleaving lowers it; 2bw,
-# one run of four batches, fills and drains once. Computation takes modeled time on the virtual network, whose messages
-# take the rest; on the real one, where other processes can add idle time, it is at least as long.
+# The idle time of pipelines of four stages is the theoretical one, within half a point, and interleaving lowers it;
+# 2bw, one run of four batches, fills and drains once. Computation takes modeled time on the virtual network, whose
+# messages take the rest; on the real one, where other processes can add idle time, it is at least as long.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch

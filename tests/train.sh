@@ -270,7 +270,8 @@ compare windows1 windows3
 # -- twice as many ranks as cores: each core has two of them
 cores=$(nproc)
 if [ "$cores" -gt 1 ] && [ "$cores" -le 4 ]; then
-  launch_ranks $((2 * cores)) "$TRIREME" train config.yaml --run.dir=shared_cores > shared_cores.log 2>&1 &
+  launch_ranks $((2 * cores)) "$TRIREME" train config.yaml --run.dir=shared_cores --train.steps=4000 --log.every=1000 \
+    > shared_cores.log 2>&1 &
   job=$!
   while kill -0 $job 2> /dev/null; do
     for rank in rank.*; do

@@ -555,7 +555,8 @@ struct trm_device_ops {
   void (*fill)(struct trm_device *device, float *to, float value, size_t n);
   int (*sync)(struct trm_device *device);
 
-  /* -- kernels. sparse_sgd NULL: not supported. */
+  /* -- kernels. NULL: opening the device puts the host form there, which copies the arrays that the call reads to host
+   * memory, runs the CPU's kernel, and copies those back that it writes. */
 #define TRM_KERNEL_SLOT(slot, type) void (*slot)(struct trm_device *device, const struct type *call);
   TRM_KERNELS(TRM_KERNEL_SLOT)
 #undef TRM_KERNEL_SLOT
@@ -567,6 +568,7 @@ struct trm_device {
   int threads;
   bool host_memory; /* device pointers are host pointers of this process: arrays may live in node-shared memory */
   void *impl;        /* the implementation's */
+  struct trm_device *host; /* the CPU, for kernels that the device does not have; NULL: it has all */
 };
 
 /* Returns the sum of x^2 over n elements. */

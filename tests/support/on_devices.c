@@ -23,12 +23,12 @@ static uint64_t digest; /* FNV-1a over 32-bit words (Fowler, Noll, Vo) */
 static uint64_t on_devices_run(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas,
                                const char *name, int threads)
 {
-  struct trm_device device = {.ops = &pretend_device_ops};
-  const int status = !strcmp(name, "pretend")
-                       ? device.ops->open(&device, 0, threads, blas)
-                       : trm_device_open(&device, name, blas->name, blas->matmul, 0, threads);
+  const struct trm_device_ops *ops = !strcmp(name, "cpu")       ? &trm_device_cpu
+                                     : !strcmp(name, "pretend") ? &pretend_device_ops
+                                                                : &pretend_device_few_ops;
+  struct trm_device device;
 
-  CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_device_open_ops(&device, ops, blas, 0, threads), TRM_OK);
   digest = 0xcbf29ce484222325u;
   test(&device);
   CU_ASSERT_EQUAL(device.ops->sync(&device), TRM_OK);
@@ -50,7 +50,7 @@ void on_devices_with(void (*test)(struct trm_device *device), const struct trm_b
   static const struct {
     const char *name;
     int threads;
-  } run[] = {{"cpu", 1}, {"cpu", 2}, {"cpu", 3}, {"pretend", 1}, {"pretend", 2}};
+  } run[] = {{"cpu", 1}, {"cpu", 2}, {"cpu", 3}, {"pretend", 1}, {"pretend", 2}, {"pretend, few kernels", 2}};
   uint64_t first = 0;
 
   for (size_t i = 0; i < sizeof(run) / sizeof(*run); i++) {

@@ -248,24 +248,17 @@ static const void **pretend_translate(const struct trm_device *device, const cha
 TRM_KERNELS(PRETEND_KERNEL)
 
 #define PRETEND_SLOT(slot, type) .slot = pretend_##slot,
-const struct trm_device_ops pretend_device_ops = {
-  .name = "pretend",
-  .open = pretend_open,
-  .close = pretend_close,
-  .alloc = pretend_alloc,
-  .release = pretend_release,
-  .upload = pretend_upload,
-  .download = pretend_download,
-  .copy = pretend_copy,
-  .fill = pretend_fill,
-  .sync = pretend_sync,
-  TRM_KERNELS(PRETEND_SLOT)
-};
+#define PRETEND_NO_KERNELS                                                                                            \
+  .name = "pretend", .open = pretend_open, .close = pretend_close, .alloc = pretend_alloc, .release = pretend_release, \
+  .upload = pretend_upload, .download = pretend_download, .copy = pretend_copy, .fill = pretend_fill,                 \
+  .sync = pretend_sync
+const struct trm_device_ops pretend_device_ops = {PRETEND_NO_KERNELS, TRM_KERNELS(PRETEND_SLOT)};
+const struct trm_device_ops pretend_device_few_ops = {PRETEND_NO_KERNELS, .bias_add = pretend_bias_add,
+                                                      .update = pretend_update};
 
 int pretend_device_open(struct trm_device *device, int threads)
 {
-  *device = (struct trm_device){.ops = &pretend_device_ops};
-  return device->ops->open(device, 0, threads, trm_blas_table[0]);
+  return trm_device_open_ops(device, &pretend_device_ops, trm_blas_table[0], 0, threads);
 }
 
 struct trm_device *pretend_device_cpu(struct trm_device *device)

@@ -6,6 +6,7 @@
 #include "core/device.h"
 
 extern const struct trm_device_ops pretend_device_ops;
+extern const struct trm_device_ops pretend_device_few_ops; /* with two kernels: the others have their host form */
 
 /* Opens the device; close it with trm_device_close or pretend_device_close, which reports leaks on stderr. */
 int pretend_device_open(struct trm_device *device, int threads);

@@ -78,6 +78,7 @@ void gemm_reference(struct trm_device *device)
     for (int kind = 0; kind < 4; kind++) {
       gemm_one(device, shapes[s], kind & 1, kind & 2, 1, 0, 0);
       if (s < 7) {
+        gemm_one(device, shapes[s], kind & 1, kind & 2, 1, 0, 3);
         gemm_one(device, shapes[s], kind & 1, kind & 2, 0.5f, 1, 0);
         gemm_one(device, shapes[s], kind & 1, kind & 2, 1, -0.25f, 3);
       }

@@ -290,6 +290,24 @@ static void accumulation(struct trm_device *device)
   }
 }
 
+/* Three steps; on_devices compares the weights. */
+static void training(struct trm_device *device)
+{
+  for (const struct nn_example *how = nn_examples; how->text; how++) {
+    struct nn_case c;
+    CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, how->text, how->loss, how->spec, NN_ROWS, 3), TRM_OK);
+    nn_case_draw(&c, 5, 10);
+    const struct trm_pass pass = nn_case_pass(&c);
+    for (int step = 0; step < 3; step++) {
+      nn_case_train(&c, &pass, 0.2f);
+      device->ops->update(device, &(struct trm_update_arrays){
+        .update = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1}, .w = c.w, .g = c.g, .n = c.model.parameters});
+    }
+    read_floats(device, c.w, c.model.parameters);
+    nn_case_close(&c);
+  }
+}
+
 struct readiness {
   struct nn_case *c;
   size_t end;
@@ -488,6 +506,11 @@ static void test_accumulation(void)
   on_devices(accumulation);
 }
 
+static void test_training(void)
+{
+  on_devices(training);
+}
+
 static void test_ready(void)
 {
   on_devices(ready);
@@ -512,6 +535,7 @@ int main(void)
     {"gradients against finite differences", test_gradients},
     {"padding and batch untouched", test_untouched},
     {"accumulation over parts of a batch", test_accumulation},
+    {"training, with the same bits on every device", test_training},
     {"readiness of the gradient, empty batches", test_ready},
     {"evaluation and binding", test_evaluate},
     {"dropout masks by global row", test_dropout},

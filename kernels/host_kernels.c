@@ -1,0 +1,139 @@
+/* The host form of kernels that a device does not have: copies of the arrays that are read, the CPU's kernel, copies of
+ * those that are written. So a device can begin with few kernels. */
+#include "kernels/host_kernels.h"
+
+#include "core/device_arrays.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels/kernels.h"
+
+struct host_kernels {
+  struct trm_device cpu;            /* first: device->host is its address */
+  const struct trm_device_ops *own; /* the device's table */
+  struct trm_device_ops ops;        /* the same, with host forms */
+  char *staging;
+  size_t bytes; /* of staging */
+};
+
+static struct host_kernels *host_of(const struct trm_device *device)
+{
+  return (struct host_kernels *)device->host;
+}
+
+static size_t host_padded(size_t bytes)
+{
+  return (bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT;
+}
+
+static size_t host_staging_bytes(const struct trm_call_array *array, size_t arrays)
+{
+  size_t bytes = 0;
+
+  for (size_t i = 0; i < arrays; i++)
+    bytes += array[i].table ? host_padded((size_t)array[i].table * sizeof(void *)) +
+                                (size_t)array[i].table * host_padded(array[i].bytes)
+                            : host_padded(array[i].bytes);
+  return bytes;
+}
+
+/* Copies what is read of an array at `from`, and what must not change between the elements that are written. */
+static void host_download(struct trm_device *device, char *to, const void *from, const struct trm_call_array *array)
+{
+  if (array->bytes > 0 && (array->access != TRM_WRITES || array->touched < array->bytes))
+    host_of(device)->own->download(device, to, from, array->bytes);
+}
+
+/* Replaces the addresses in a copy of the arguments by those of host memory, which has what the call reads. */
+static void host_stage(struct trm_device *device, void *call, const struct trm_call_array *array, size_t arrays)
+{
+  struct host_kernels *host = host_of(device);
+  const size_t bytes = host_staging_bytes(array, arrays);
+
+  if (bytes > host->bytes) {
+    trm_free(host->staging);
+    host->staging = trm_alloc(bytes, "arrays of kernels that the device does not have");
+    host->bytes = bytes;
+  }
+  char *to = host->staging;
+  for (size_t i = 0; i < arrays; i++) {
+    const void *const *from = trm_call_pointer(call, &array[i]);
+
+    trm_call_set_pointer(call, &array[i], to);
+    if (!array[i].table) {
+      host_download(device, to, from, &array[i]);
+      to += host_padded(array[i].bytes);
+      continue;
+    }
+    const void **table = (const void **)to;
+    to += host_padded((size_t)array[i].table * sizeof *table);
+    for (int t = 0; t < array[i].table; t++, to += host_padded(array[i].bytes)) {
+      host_download(device, to, from[t], &array[i]);
+      table[t] = to;
+    }
+  }
+}
+
+/* Copies the arrays that were written to the device. */
+static void host_unstage(struct trm_device *device, const void *call, const void *staged,
+                         const struct trm_call_array *array, size_t arrays)
+{
+  for (size_t i = 0; i < arrays; i++)
+    if (array[i].access != TRM_READS && array[i].bytes > 0)
+      host_of(device)->own->upload(device, trm_call_pointer(call, &array[i]), trm_call_pointer(staged, &array[i]),
+                                array[i].bytes);
+}
+
+#define HOST_KERNEL(slot, type)                                              \
+  static void host_##slot(struct trm_device *device, const struct type *call) \
+  {                                                                          \
+    struct trm_device *cpu = device->host;                                   \
+    struct trm_call_array array[TRM_CALL_ARRAYS];                            \
+    const size_t arrays = type##_arrays(call, array);                        \
+    struct type staged = *call;                                              \
+    host_stage(device, &staged, array, arrays);                              \
+    cpu->ops->slot(cpu, &staged);                                            \
+    host_unstage(device, call, &staged, array, arrays);                      \
+  }
+TRM_KERNELS(HOST_KERNEL)
+
+static int host_sync(struct trm_device *device)
+{
+  const int own = host_of(device)->own->sync(device), cpu = device->host->ops->sync(device->host);
+
+  return own != TRM_OK ? own : cpu;
+}
+
+int host_kernels_add(struct trm_device *device, int index, int threads)
+{
+  struct trm_device_ops ops = *device->ops;
+  int missing = 0;
+
+#define HOST_FILL(slot, type)   \
+  if (!ops.slot) {              \
+    ops.slot = host_##slot;     \
+    missing++;                  \
+  }
+  TRM_KERNELS(HOST_FILL)
+  if (missing == 0)
+    return TRM_OK;
+  ops.sync = host_sync;
+  struct host_kernels *host = trm_alloc(sizeof *host, "kernels on the host");
+  *host = (struct host_kernels){.cpu = {.ops = &trm_device_cpu}, .own = device->ops, .ops = ops};
+  device->ops = &host->ops;
+  device->host = &host->cpu;
+  return trm_device_cpu.open(&host->cpu, index, threads, device->blas);
+}
+
+void host_kernels_remove(struct trm_device *device)
+{
+  struct host_kernels *host = host_of(device);
+
+  if (!host)
+    return;
+  device->ops = host->own;
+  device->host = NULL;
+  if (host->cpu.impl)
+    trm_device_cpu.close(&host->cpu);
+  trm_free(host->staging);
+  trm_free(host);
+}
