@@ -165,16 +165,12 @@ whole other 160
 [ "$(updates other)" = 70 ] || fail "staleness of $(updates other) updates after a resume with other ranks, expected 70"
 pass "resumes with the same number of ranks, and with others"
 for data in dynamic static; do
-  launch 3 "$TRIREME" train config.yaml --run.dir=signal-$data --strategy.name=asgd --optim.lr=0.05 \
+  launch_ranks 3 "$TRIREME" train config.yaml --run.dir=signal-$data --strategy.name=asgd --optim.lr=0.05 \
     --strategy.data=$data --device.compute=sleep --device.gflops=0.3 > signal.log 2>&1 &
   job=$!
-  for _ in $(seq 100); do
-    sleep 0.05
-    [ "$(cat signal-$data/metrics.jsonl 2> /dev/null | wc -l)" -ge 10 ] && break
-  done
-  pgrep -f "train config.yaml --run.dir=signal-$data" | while read -r p; do # the ranks, not the launcher
-    tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" && kill -USR1 "$p"
-  done
+  awaits 10 signal-$data/metrics.jsonl $job
+  # shellcheck disable=SC2046 # numbers
+  kill -USR1 $(cat rank.*)
   wait $job
   status=$?
   [ $status = 3 ] || { cat signal.log; fail "$data: exit status $status after a signal, not 3"; }

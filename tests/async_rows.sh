@@ -86,17 +86,13 @@ stopped() {
   local ranks=$1 name=$2 before job status
   shift 2
   before=$(cat "$name/metrics.jsonl" 2> /dev/null | wc -l)
-  launch "$ranks" "$TRIREME" train config.yaml --data.file=one.h5 --run.dir="$name" --strategy.name=asgd \
+  launch_ranks "$ranks" "$TRIREME" train config.yaml --data.file=one.h5 --run.dir="$name" --strategy.name=asgd \
     --strategy.data=static --log.every=1 --device.compute=sleep --device.gflops=0.0004 --run.slow=1:3 "$@" \
     > "$name.log" 2>&1 &
   job=$!
-  for _ in $(seq 400); do
-    sleep 0.02
-    [ "$(cat "$name/metrics.jsonl" 2> /dev/null | wc -l)" -ge $((before + 3)) ] && break
-  done
-  pgrep -f "train config.yaml --data.file=one.h5 --run.dir=$name" | while read -r p; do # the ranks, not the launcher
-    tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" && kill -USR1 "$p"
-  done
+  awaits $((before + 3)) "$name/metrics.jsonl" $job
+  # shellcheck disable=SC2046 # numbers
+  kill -USR1 $(cat rank.*)
   wait $job
   status=$?
   [ "$status $(json_text status "$name/summary.json")" = "3 stopped" ] ||

@@ -15,28 +15,15 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 EOT
 
-# rank_of RUN RANK: process ID
-rank_of() {
-  local p
-  for p in $(pgrep -f -- "--run.dir=$1 "); do
-    [ "$(readlink "/proc/$p/cwd")" = "$(pwd -P)" ] || continue
-    tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" || continue # not the launcher
-    [ "$(tr '\0' '\n' < "/proc/$p/environ" | sed -n 's/^PMI_RANK=//p')" = "$2" ] && echo "$p"
-  done
-}
-
 # stops RANKS RANK NAME OPTION...: the run ends soon after a signal to one rank, and then goes on
 stops() {
   local ranks=$1 rank=$2 name=$3 job since status step
   shift 3
-  launch "$ranks" "$TRIREME" train config.yaml --run.dir="$name" --device.compute=sleep --device.gflops=0.05 "$@" \
-    > "$name.log" 2>&1 &
+  launch_ranks "$ranks" "$TRIREME" train config.yaml --run.dir="$name" --device.compute=sleep --device.gflops=0.05 \
+    "$@" > "$name.log" 2>&1 &
   job=$!
-  for _ in $(seq 400); do
-    [ "$(cat "$name/metrics.jsonl" 2> /dev/null | wc -l)" -ge 5 ] && break
-    sleep 0.05
-  done
-  kill -USR1 "$(rank_of "$name" "$rank")" || { cat "$name.log"; fail "$name: no rank $rank"; }
+  awaits 5 "$name/metrics.jsonl" $job
+  kill -USR1 "$(cat "rank.$rank")" || { cat "$name.log"; fail "$name: no rank $rank"; }
   since=$SECONDS
   wait $job
   status=$?

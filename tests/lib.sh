@@ -29,6 +29,18 @@ launch() {
   timeout -k 10 "${LAUNCH_LIMIT:-120}" $MPIEXEC -n "$n" "$@"
 }
 
+# launch_ranks N PROGRAM...: the same; the process ID of each rank is in rank.NUMBER
+launch_ranks() {
+  rm -f rank.*
+  # shellcheck disable=SC2016 # that shell expands it
+  launch "$1" bash -c 'echo $$ > "rank.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"; exec "$@"' rank "${@:2}"
+}
+
+# awaits LINES FILE JOB: returns when FILE has so many lines, or the background job has ended
+awaits() {
+  until [ "$(cat "$2" 2> /dev/null | wc -l)" -ge "$1" ] || ! kill -0 "$3" 2> /dev/null; do sleep 0.02; done
+}
+
 # scratch: changes to a new folder, removed at the end. One thread per rank.
 scratch() {
   work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT && cd "$work" || exit 99

@@ -79,27 +79,13 @@ for schedule in 2bw pipedream; do
 done
 
 # -- stopped by a signal to one rank, or to all
-# ranks_of RUN: rank and process ID of each rank
-ranks_of() {
-  local p
-  for p in $(pgrep -f -- "--run.dir=$1 "); do
-    [ "$(readlink "/proc/$p/cwd")" = "$(pwd -P)" ] || continue
-    tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" || continue # not the launcher
-    echo "$(tr '\0' '\n' < "/proc/$p/environ" | sed -n 's/^PMI_RANK=//p') $p"
-  done
-}
 # begin RUN OPTION...: starts a run of 4 stages that takes minutes, and waits until its first epoch has started
 begin() {
   # shellcheck disable=SC2048,SC2086
-  launch 4 "$TRIREME" train config.yaml --run.dir="$1" --parallel.pipeline=4 --train.steps=0 --train.epochs=1000 \
-    --device.compute=sleep --device.gflops=0.05 ${*:2} > "$1.log" 2>&1 &
+  launch_ranks 4 "$TRIREME" train config.yaml --run.dir="$1" --parallel.pipeline=4 --train.steps=0 --train.epochs=1000 \
+    --device.compute=sleep --device.gflops=0.03 ${*:2} > "$1.log" 2>&1 &
   job=$!
-  for _ in $(seq 400); do
-    [ "$(cat "$1/metrics.jsonl" 2> /dev/null | wc -l)" -ge 5 ] && break
-    sleep 0.05
-  done
-  ranks_of "$1" > ranks.txt
-  [ "$(wc -l < ranks.txt)" = 4 ] || { cat ranks.txt "$1.log"; fail "$1: expected four ranks in the first epoch"; }
+  awaits 3 "$1/metrics.jsonl" $job
 }
 # ended RUN: waits until the job ends; its status
 ended() {
@@ -113,7 +99,7 @@ for how in "${signals[@]}"; do
   i=$((i + 1))
   read -r signal who options <<< "$how"
   begin stopped$i "$options"
-  if [ "$who" = all ]; then chosen=$(cut -d ' ' -f 2 ranks.txt); else chosen=$(sed -n "s/^$who //p" ranks.txt); fi
+  chosen=$(cat rank.$([ "$who" = all ] && echo '?' || echo "$who"))
   # shellcheck disable=SC2086
   kill -$signal $chosen || fail "no rank $who"
   ended stopped$i
@@ -147,7 +133,7 @@ done
 for options in "$two" "$dream"; do
   rm -rf dies
   begin dies "$options"
-  kill -KILL "$(sed -n 's/^1 //p' ranks.txt)" || fail "no rank to kill"
+  kill -KILL "$(cat rank.1)" || fail "no rank to kill"
   ended dies
   [ $status != 0 ] && [ $status != 124 ] && [ $status != 137 ] ||
     { cat dies.log; fail "$options: a rank died, and the job ended with $status"; }

@@ -2,7 +2,7 @@
 # Runs a test program at several rank counts, each under a timeout, and prints which failed. The build starts every
 # test program through this script; those without MPI run once.
 #
-#   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_LIMIT: seconds per rank count (120);
+#   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_LIMIT: seconds per rank count (240);
 #                                          TRM_TEST_RANKS: those of a program's rank counts that are among these, if any
 set -u
 program=$1
@@ -26,11 +26,11 @@ ranks=${chosen:-$ranks}
 
 failed=
 for n in $ranks; do
-  timeout -k 10 "${TRM_TEST_LIMIT:-120}" $MPIEXEC -n "$n" "$@"
+  timeout -k 10 "${TRM_TEST_LIMIT:-240}" $MPIEXEC -n "$n" "$@"
   status=$?
   case $status in
     0) echo "$program: $n ranks: passed" ;;
-    124 | 137) echo "$program: $n ranks: NOT DONE after ${TRM_TEST_LIMIT:-120} s"; failed="$failed $n" ;;
+    124 | 137) echo "$program: $n ranks: NOT DONE after ${TRM_TEST_LIMIT:-240} s"; failed="$failed $n" ;;
     *) echo "$program: $n ranks: FAILED with status $status"; failed="$failed $n" ;;
   esac
 done

@@ -118,21 +118,18 @@ done
 
 # -- killed in the middle of an epoch, resumed on another number of ranks: the same bits
 sed -i 's/schedule: cosine/schedule: constant/' config.yaml # constant: independent of the length of the run
-"$TRIREME" train config.yaml --run.dir=killed --run.checkpoint_every=7 --log.every=1 --train.epochs=400 \
+"$TRIREME" train config.yaml --run.dir=killed --run.checkpoint_every=7 --log.every=1 --train.epochs=40000 \
   > killed.log 2>&1 &
 pid=$!
-for _ in $(seq 600); do
-  [ -e killed/checkpoints/step-00000021.h5 ] && break
-  sleep 0.02
-done
+until [ -e killed/checkpoints/step-00000021.h5 ] || ! kill -0 $pid 2> /dev/null; do sleep 0.02; done
 kill -KILL $pid 2> /dev/null || fail "the run ended before it was killed"
 wait $pid 2> /dev/null
 [ -e killed/summary.json ] && fail "the killed run had ended already"
 newest=$(ls killed/checkpoints/step-*.h5 | tail -n 1)
 step=$((10#$(echo "$newest" | sed 's/.*step-\([0-9]*\)\.h5/\1/')))
 steps=$((step + 40))
-run 1 straight --train.steps=$steps --train.epochs=400
-run 2 killed --run.resume=auto --train.steps=$steps --train.epochs=400
+run 1 straight --train.steps=$steps --train.epochs=40000
+run 2 killed --run.resume=auto --train.steps=$steps --train.epochs=40000
 [ $((step % 24)) -ne 0 ] || echo "note: the kill fell on an epoch's end"
 [ "$(sha straight)" = "$(sha killed)" ] || { cat killed.log; fail "killed at step $step and resumed: other weights"; }
 pass "killed at step $step, resumed on 2 ranks: the weights of an uninterrupted run"
@@ -169,16 +166,11 @@ grep -qE 'error:.*step [0-9]+.*(nan|inf)|error:.*(nan|inf).*step [0-9]+' diverge
 pass "a loss that is not finite ends the run with its step and a good checkpoint: $(grep error: diverged.log)"
 
 # -- a rank that dies: the others end within seconds, with a nonzero status
-timeout -k 10 60 $MPIEXEC -n 4 "$TRIREME" train config.yaml --run.dir=dies --train.epochs=1000 --train.steps=0 \
+launch_ranks 4 "$TRIREME" train config.yaml --run.dir=dies --train.epochs=100000 --train.steps=0 \
   > dies.log 2>&1 &
 pid=$!
-for _ in $(seq 200); do
-  [ -s dies/metrics.jsonl ] && break
-  sleep 0.05
-done
-victim=$(pgrep -f "trireme train config.yaml --run.dir=dies" | while read -r p; do
-  tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^[^ ]*trireme train" && echo "$p"; done | tail -n 1)
-kill -KILL "$victim" || fail "no rank to kill"
+awaits 1 dies/metrics.jsonl $pid
+kill -KILL "$(cat rank.3)" || fail "no rank to kill"
 wait $pid
 status=$?
 [ $status != 0 ] && [ $status != 124 ] && [ $status != 137 ] ||
@@ -242,18 +234,16 @@ pass "a finished run, resumed: the same results, no additional line"
 cp plain.yaml config.yaml
 
 # -- a first SIGTERM: checkpoint and status 3; the resumed run has the bits of an uninterrupted one
-"$TRIREME" train config.yaml --run.dir=stopped --train.steps=3000 > stopped.log 2>&1 &
+"$TRIREME" train config.yaml --run.dir=stopped --train.steps=1000000 > stopped.log 2>&1 &
 pid=$!
-for _ in $(seq 200); do
-  [ -s stopped/metrics.jsonl ] && break
-  sleep 0.02
-done
+awaits 1 stopped/metrics.jsonl $pid
 kill -TERM $pid
 wait $pid
 status=$?
 [ $status = 3 ] || { cat stopped.log; fail "a stopped run must end with status 3, not $status"; }
-run 1 stopped --run.resume=auto --train.steps=3000
-run 1 unstopped --train.steps=3000
+steps=$(($(of stopped steps) + 40))
+run 1 stopped --run.resume=auto --train.steps=$steps
+run 1 unstopped --train.steps=$steps
 [ "$(sha stopped)" = "$(sha unstopped)" ] || fail "stopped and resumed: different weights"
 pass "stopped by SIGTERM, resumed: the weights of an uninterrupted run"
 
@@ -280,20 +270,19 @@ compare windows1 windows3
 # -- twice as many ranks as cores: each core has two of them
 cores=$(nproc)
 if [ "$cores" -gt 1 ] && [ "$cores" -le 4 ]; then
-  # shellcheck disable=SC2016 # that shell expands it
-  launch $((2 * cores)) bash -c 'echo > rank.$$; exec "$@"' rank "$TRIREME" train config.yaml --run.dir=shared_cores \
-    --train.steps=4000 --log.every=1000 > shared_cores.log 2>&1 &
+  launch_ranks $((2 * cores)) "$TRIREME" train config.yaml --run.dir=shared_cores --train.steps=4000 --log.every=1000 \
+    > shared_cores.log 2>&1 &
   job=$!
   while kill -0 $job 2> /dev/null; do
     for rank in rank.*; do
-      own=$(awk '/^Cpus_allowed_list/ { print $2 }' "/proc/${rank#rank.}/status" 2> /dev/null)
-      [ -z "$own" ] || echo "$own" > "$rank"
+      own=$(awk '/^Cpus_allowed_list/ { print $2 }' "/proc/$(cat "$rank" 2> /dev/null)/status" 2> /dev/null)
+      [ -z "$own" ] || echo "$own" > "cores.${rank#rank.}"
     done
     sleep 0.02
   done
   wait $job || { cat shared_cores.log; fail "twice as many ranks as cores"; }
-  bound=$(cat rank.* | sort | uniq -c | awk '$1 == 2 && $2 ~ /^[0-9]+$/ { n++ } END { print n + 0 }')
-  [ "$bound" = "$cores" ] || { head rank.*; fail "$bound of $cores cores have two ranks"; }
+  bound=$(cat cores.* | sort | uniq -c | awk '$1 == 2 && $2 ~ /^[0-9]+$/ { n++ } END { print n + 0 }')
+  [ "$bound" = "$cores" ] || { head cores.*; fail "$bound of $cores cores have two ranks"; }
   pass "twice as many ranks as cores: two ranks for each core"
 else
   echo "skipped: twice as many ranks as cores (there are $cores)"

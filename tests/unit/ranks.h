@@ -22,8 +22,8 @@ static inline void set_node_size(int size)
     unsetenv("TRM_NODE_SIZE");
 }
 
-/* More ranks than cores leave their cores while they wait, as in every job of the program. Not with a few ranks, so that
- * both ways of waiting are tested. */
+/* More ranks than cores leave their cores while they wait, as in every job of the program. Not with a few ranks, so
+ * that both ways of waiting are tested. */
 static inline bool is_oversubscribed(void)
 {
   return world->size > 4 && world->size > sysconf(_SC_NPROCESSORS_ONLN);

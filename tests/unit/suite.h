@@ -9,7 +9,7 @@
 static inline int suite_run(const char *name, CU_TestInfo *tests)
 {
   CU_SuiteInfo suites[] = {{name, NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-  alarm(240);
+  alarm(480);
   if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
     return 99;
   CU_basic_set_mode(CU_BRM_NORMAL);

@@ -288,7 +288,8 @@ static void test_owners(void)
   world->ops->barrier(world);
 }
 
-/* Waits without MPI calls, as a rank that computes, until `ranks` ranks have counted. False: they have not in a minute. */
+/* Waits without MPI calls, as a rank that computes, until `ranks` ranks have counted. Returns false if they have not
+ * after a minute. */
 static bool compute_until(struct trm_counter *counted, int ranks)
 {
   for (int ms = 0; ms < 60000 && trm_counter_get(counted) < ranks; ms++)
