@@ -327,9 +327,6 @@ static int hog_check_request(const struct hogwild *h)
                      h->comm->size, h->node->size);
   if (!spec->sparse || spec->target != TRM_TARGET_CLASS || spec->classes != 2)
     return trm_error(TRM_USAGE, "bench hogwild: %s must have sparse rows of two classes", path);
-  if (!h->job->device.ops->sparse_sgd)
-    return trm_error(TRM_USAGE, "bench hogwild: device.name=%s has no updates over sparse rows",
-                     h->job->device.ops->name);
   return TRM_OK;
 }
 

@@ -91,17 +91,12 @@ static int hogwild_train_rows(struct trm_strategy *s, const struct trm_sparse_ro
                               size_t rows, double rate, struct trm_loss_sums *sums)
 {
   const struct trm_linear *linear = hogwild_of(s)->linear;
-  const struct trm_sparse_sgd params = {
-    .loss = linear->loss,
-    .rate = (float)rate,
-    .update_rows = (size_t)s->options->rows,
-    .shrink = hogwild_of(s)->shrink,
-  };
   float *w = hogwild_row_weights(s, row, rows), *bias = linear->bias == SIZE_MAX ? NULL : w + linear->bias;
   struct trm_sparse_sums row_sums;
   s->device->ops->sparse_sgd(s->device, &(struct trm_sparse_sgd_rows){
-    .sgd = params, .row = row, .target = target, .w = w + linear->weights, .bias = bias, .sums = &row_sums,
-    .rows = rows});
+    .sgd = {.loss = linear->loss, .rate = (float)rate, .update_rows = (size_t)s->options->rows,
+            .shrink = hogwild_of(s)->shrink},
+    .row = row, .target = target, .w = w + linear->weights, .bias = bias, .sums = &row_sums, .rows = rows});
   sums->loss += row_sums.loss;
   sums->correct += row_sums.correct;
   sums->rows += (double)rows;
@@ -170,7 +165,7 @@ static int hogwild_create(struct trm_strategy *s)
   const struct worker_plan plan = {.drain = hogwild_flush, .shared_weights = true};
   TRM_CHECK(worker_create(s, &plan, sizeof(struct hogwild)));
   struct worker *w = worker_of(s);
-  s->row_trainer = s->device->ops->sparse_sgd ? &hogwild_row_trainer : NULL;
+  s->row_trainer = &hogwild_row_trainer;
   TRM_CHECK(shared_counters_create(&hogwild_of(s)->counters, s->comm, w->node, 0, COUNTERS));
   return trm_agree(s->comm, w->node->size == s->comm->size ? hogwild_share_weights(s) : hogwild_open_window(s));
 }
