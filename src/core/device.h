@@ -3,7 +3,8 @@
  * Pointers named or documented "device" may be addresses of another memory: only these functions may dereference them.
  * Layers and optimizers depend on this contract only. All arrays are float32 unless said
  * otherwise, row-major, packed. Kernels return nothing: callers must pass valid arguments; a device that fails records
- * the failure and reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
+ * the failure and reports it at the next sync. Calls on one device run in order (one stream), possibly after they have
+ * returned; sync() waits for them.
  *
  * A kernel takes one struct of its arguments, which callers write as
  *   device->ops->bias_add(device, &(struct trm_bias_add){.y = y, .bias = bias, .b = b, .n = n});
@@ -546,11 +547,13 @@ struct trm_device_ops {
   int (*open)(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas);
   void (*close)(struct trm_device *device);
 
-  /* -- memory. alloc: zeroed, TRM_ALIGNMENT-aligned. release: NULL is allowed. host pointers are marked host. */
+  /* -- memory. alloc: zeroed, TRM_ALIGNMENT-aligned. release: NULL is allowed; of memory that calls in progress use, it
+   * waits for them. host pointers are marked host. upload: the host memory is free on return, though the copy may come
+   * later; download: complete on return. */
   int (*alloc)(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory);
   void (*release)(struct trm_device *device, void *memory);
   void (*upload)(struct trm_device *device, void *to, const void *host, size_t bytes);
-  void (*download)(struct trm_device *device, void *host, const void *from, size_t bytes); /* complete on return */
+  void (*download)(struct trm_device *device, void *host, const void *from, size_t bytes);
   void (*copy)(struct trm_device *device, void *to, const void *from, size_t bytes);
   void (*fill)(struct trm_device *device, float *to, float value, size_t n);
   int (*sync)(struct trm_device *device);

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +31,17 @@ struct block {
   struct block *next;
 };
 
+/* A call that has not been done. */
+struct task {
+  struct task *next;
+  void (*run)(struct trm_device *cpu, void *arguments);
+  void *copy; /* of host memory that the arguments point to; owned, may be NULL */
+  _Alignas(max_align_t) char arguments[];
+};
+
 struct pretend {
   struct trm_device cpu;
+  struct task *first, *last; /* in the order of the calls */
   char *seen, *real;
   int file;
   size_t used; /* pages */
@@ -83,6 +93,36 @@ static const void *pretend_host(const struct trm_device *device, const char *cal
   if (pretend_within(p->seen, pointer) || pretend_within(p->real, pointer))
     pretend_fail("%s: %p is not a host pointer", call, pointer);
   return pointer;
+}
+
+/* Queues a call with a copy of its arguments. */
+static void pretend_begin(struct trm_device *device, void (*run)(struct trm_device *cpu, void *arguments),
+                          const void *arguments, size_t bytes, void *copy)
+{
+  struct pretend *p = pretend_of(device);
+  struct task *task = trm_alloc(sizeof(*task) + bytes, "pretend device: call");
+
+  task->next = NULL;
+  task->run = run;
+  task->copy = copy;
+  memcpy(task->arguments, arguments, bytes);
+  *(p->first ? &p->last->next : &p->first) = task;
+  p->last = task;
+}
+
+/* Does all calls that are queued. */
+static void pretend_finish(struct trm_device *device)
+{
+  struct pretend *p = pretend_of(device);
+
+  while (p->first) {
+    struct task *task = p->first;
+
+    p->first = task->next;
+    task->run(&p->cpu, task->arguments);
+    trm_free(task->copy);
+    trm_free(task);
+  }
 }
 
 static int pretend_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
@@ -143,6 +183,7 @@ static void pretend_release(struct trm_device *device, void *memory)
 
   if (!memory)
     return;
+  pretend_finish(device);
   for (struct block **link = &p->blocks; *link; link = &(*link)->next) {
     struct block *b = *link;
 
@@ -163,6 +204,7 @@ static void pretend_close(struct trm_device *device)
 {
   struct pretend *p = pretend_of(device);
 
+  pretend_finish(device);
   while (p->blocks) {
     fprintf(stderr, "pretend device: close: %zu bytes (%s) were not released\n", p->blocks->bytes, p->blocks->what);
     pretend_release(device, p->seen + p->blocks->start);
@@ -174,34 +216,67 @@ static void pretend_close(struct trm_device *device)
   trm_free(p);
 }
 
-/* -- device operations: each checks and translates its device pointers, then calls the CPU's */
+/* -- device operations: each checks and translates its device pointers; the CPU's does it later */
 
 #define CPU (&pretend_of(device)->cpu)
 #define REAL(pointer, bytes) pretend_real(device, __func__, pointer, bytes)
 
+struct bytes_copied {
+  void *to;
+  const void *from;
+  size_t bytes;
+};
+
+static void pretend_do_copy(struct trm_device *cpu, void *arguments)
+{
+  const struct bytes_copied *it = arguments;
+
+  cpu->ops->copy(cpu, it->to, it->from, it->bytes);
+}
+
 static void pretend_upload(struct trm_device *device, void *to, const void *host, size_t bytes)
 {
-  CPU->ops->upload(CPU, REAL(to, bytes), pretend_host(device, __func__, host), bytes);
+  void *copy = memcpy(trm_alloc(bytes ? bytes : 1, "pretend device: upload"),
+                      pretend_host(device, __func__, host), bytes);
+
+  pretend_begin(device, pretend_do_copy, &(struct bytes_copied){REAL(to, bytes), copy, bytes},
+                sizeof(struct bytes_copied), copy);
 }
 
 static void pretend_download(struct trm_device *device, void *host, const void *from, size_t bytes)
 {
   pretend_host(device, __func__, host);
+  pretend_finish(device);
   CPU->ops->download(CPU, host, REAL(from, bytes), bytes);
 }
 
 static void pretend_copy(struct trm_device *device, void *to, const void *from, size_t bytes)
 {
-  CPU->ops->copy(CPU, REAL(to, bytes), REAL(from, bytes), bytes);
+  pretend_begin(device, pretend_do_copy, &(struct bytes_copied){REAL(to, bytes), REAL(from, bytes), bytes},
+                sizeof(struct bytes_copied), NULL);
+}
+
+struct elements_filled {
+  float *to, value;
+  size_t n;
+};
+
+static void pretend_do_fill(struct trm_device *cpu, void *arguments)
+{
+  const struct elements_filled *it = arguments;
+
+  cpu->ops->fill(cpu, it->to, it->value, it->n);
 }
 
 static void pretend_fill(struct trm_device *device, float *to, float value, size_t n)
 {
-  CPU->ops->fill(CPU, REAL(to, n * sizeof *to), value, n);
+  pretend_begin(device, pretend_do_fill, &(struct elements_filled){REAL(to, n * sizeof *to), value, n},
+                sizeof(struct elements_filled), NULL);
 }
 
 static int pretend_sync(struct trm_device *device)
 {
+  pretend_finish(device);
   return CPU->ops->sync(CPU);
 }
 
@@ -236,14 +311,25 @@ static const void **pretend_translate(const struct trm_device *device, const cha
   return table;
 }
 
+/* Results in host memory are complete on return. */
+static bool pretend_returns_results(const char *slot)
+{
+  return strcmp(slot, "norm_squared") == 0 || strcmp(slot, "sparse_sgd") == 0;
+}
+
 #define PRETEND_KERNEL(slot, type)                                                                         \
+  static void pretend_do_##slot(struct trm_device *cpu, void *arguments)                                   \
+  {                                                                                                        \
+    cpu->ops->slot(cpu, arguments);                                                                        \
+  }                                                                                                        \
   static void pretend_##slot(struct trm_device *device, const struct type *call)                           \
   {                                                                                                        \
     struct trm_call_array array[TRM_CALL_ARRAYS];                                                          \
     struct type real = *call;                                                                              \
     const void **table = pretend_translate(device, #slot, &real, array, type##_arrays(call, array));       \
-    CPU->ops->slot(CPU, &real);                                                                            \
-    trm_free(table);                                                                                       \
+    pretend_begin(device, pretend_do_##slot, &real, sizeof real, table);                                   \
+    if (pretend_returns_results(#slot))                                                                    \
+      pretend_finish(device);                                                                              \
   }
 TRM_KERNELS(PRETEND_KERNEL)
 

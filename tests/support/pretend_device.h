@@ -1,6 +1,9 @@
 /* A second implementation of the device contract, for tests: device memory is not host memory. It computes with the
  * CPU's kernels, but its addresses cannot be dereferenced by the host: code that does so ends with SIGSEGV, and a wrong
- * pointer given to the device (host for device, device for host, released, too short) ends the test with a message. */
+ * pointer given to the device (host for device, device for host, released, too short) ends the test with a message.
+ *
+ * It is as late as the contract allows: calls are queued, and done at the next sync, download, release or call whose
+ * result is in host memory. Code that relies on an earlier end has other results than on the CPU. */
 #pragma once
 
 #include "core/device.h"
