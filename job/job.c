@@ -7,7 +7,6 @@
 #include "core/status.h"
 #include "datasets/datasets.h"
 #include "exchange/exchange.h"
-#include "job/cores.h"
 #include "kernels/kernels.h"
 #include "mpi/grid.h"
 #include "mpi/network.h"

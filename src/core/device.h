@@ -1,8 +1,8 @@
 /* The device contract: memory and arithmetic of one processor.
  *
  * Pointers named or documented "device" may be addresses of another memory: only these functions may dereference them.
- * Layers and optimizers depend on this contract only. All arrays are float32 unless said
- * otherwise, row-major, packed. Kernels return nothing: callers must pass valid arguments; a device that fails records
+ * Layers and optimizers depend on this contract only. All arrays are float32 unless said otherwise, row-major, packed.
+ * Kernels return nothing: callers must pass valid arguments; a device that fails records
  * the failure and reports it at the next sync. Calls on one device run in order (one stream), possibly after they have
  * returned; sync() waits for them.
  *
@@ -288,6 +288,7 @@ struct trm_attention_forward {
   float *y, *row;
 };
 
+/* dqkv (B, T, 3, H, E) from dy (B, T, H, E), qkv and what forward has saved in row; overwrites dqkv */
 struct trm_attention_backward {
   struct trm_attention shape;
   const float *qkv, *row, *dy;
@@ -310,6 +311,7 @@ struct trm_swiglu_forward {
   size_t r, f;
 };
 
+/* dx = the gradient of both halves of x */
 struct trm_swiglu_backward {
   const float *x, *dy; /* (R, 2, F), (R, F) */
   float *dx;           /* (R, 2, F) */
@@ -326,6 +328,7 @@ struct trm_conv2d_forward {
   size_t b;
 };
 
+/* dx (B, C, H, W) from dy (B, N, OH, OW) and w; overwrites dx */
 struct trm_conv2d_backward_data {
   struct trm_conv2d conv;
   const float *dy, *w;
@@ -352,6 +355,7 @@ struct trm_max_pool_forward {
   size_t planes;
 };
 
+/* dx = the sum of dy over the windows whose largest element it was; overwrites dx */
 struct trm_max_pool_backward {
   struct trm_window2d window;
   const float *dy;
@@ -368,6 +372,7 @@ struct trm_avg_pool_forward {
   size_t planes;
 };
 
+/* dx = the sum of dy / (KH KW) over the windows that an element is in; overwrites dx */
 struct trm_avg_pool_backward {
   struct trm_window2d window;
   const float *dy;
