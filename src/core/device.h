@@ -2,9 +2,9 @@
  *
  * Pointers named or documented "device" may be addresses of another memory: only these functions may dereference them.
  * Layers and optimizers depend on this contract only. All arrays are float32 unless said otherwise, row-major, packed.
- * Kernels return nothing: callers must pass valid arguments; a device that fails records
- * the failure and reports it at the next sync. Calls on one device run in order (one stream), possibly after they have
- * returned; sync() waits for them.
+ * Kernels return nothing: callers must pass valid arguments; a device that fails records the failure and reports it at
+ * the next sync. Calls on one device run in order (one stream), possibly after they have returned; sync() waits for
+ * them.
  *
  * A kernel takes one struct of its arguments, which callers write as
  *   device->ops->bias_add(device, &(struct trm_bias_add){.y = y, .bias = bias, .b = b, .n = n});
