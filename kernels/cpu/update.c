@@ -3,6 +3,16 @@
 
 #include "kernels/cpu/cpu.h"
 
+/* The copy of the new weights that products read. */
+CPU_CLONES static void update_round_body(const void *arguments, size_t low, size_t high)
+{
+  const struct trm_update_arrays *it = arguments;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++)
+    it->rounded[i] = trm_bf16_round(it->w[i]);
+}
+
 struct update {
   const struct trm_update *opt;
   float *w, *g;           /* (n) */
@@ -117,6 +127,8 @@ void cpu_update(struct trm_device *device, const struct trm_update_arrays *call)
   if (adam)
     update_correct_bias(&it, opt->rate);
   cpu_for(device, call->n, CPU_GRANULE, 2, adam ? update_adam_body : update_body, &it);
+  if (call->rounded)
+    cpu_for(device, call->n, CPU_GRANULE, 2, update_round_body, call);
 }
 
 void cpu_lamb_direction(struct trm_device *device, const struct trm_lamb_direction *call)

@@ -42,9 +42,8 @@ static float *pass_scratch(const struct trm_model *model, int i, enum pass_phase
 static void pass_add_arrays(const struct trm_layer *layer, const struct trm_pass *pass, float *to, const float *a,
                             const float *b)
 {
-  const float *const from[] = {to == b ? b : a, to == b ? a : b}; /* the sum may overwrite its first operand */
-  pass->device->ops->sum(pass->device, &(struct trm_sum){
-    .to = to, .from = from, .count = 2, .n = layer->output_rows * trm_shape_count(&layer->out)});
+  pass->device->ops->add(pass->device, &(struct trm_add){
+    .a = a, .b = b, .y = to, .n = layer->output_rows * trm_shape_count(&layer->out)});
 }
 
 /* Returns false without rows, unless other ranks wait for the layer. */
