@@ -214,10 +214,14 @@ static void test_axes(void)
 /* Optimizer states in files, which are the host's. */
 static void test_offload(void)
 {
-  char text[400];
-  snprintf(text, sizeof text, "optim.name=adamw optim.ema=0.9 parallel.offload=%s", folder);
-  const struct setup c = {text, world->size};
-  check_equal_bits(&c);
+  static const char *const more[] = {"", " parallel.pipeline=2 train.accumulate=2",
+                                     " parallel.pipeline=2 parallel.schedule=2bw train.accumulate=2"};
+  for (int i = 0; i < (world->size == 2 ? 3 : 1); i++) {
+    char text[400];
+    snprintf(text, sizeof text, "optim.name=adamw optim.ema=0.9 parallel.offload=%s%s", folder, more[i]);
+    const struct setup c = {text, world->size};
+    check_equal_bits(&c);
+  }
 }
 
 /* A run that goes on where another left it, on other devices. */
