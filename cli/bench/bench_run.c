@@ -173,7 +173,7 @@ int bench_run_step(struct bench_run *run, double *computed)
                                   .target_class = run->target[turn]};
   const uint64_t global = (uint64_t)rows * (uint64_t)run->comm->size;
   const struct trm_pass pass = {.device = &run->device,
-                                .provider = run->strategy.provider,
+                                .provider = run->arrays.provider,
                                 .input = &input,
                                 .training = true,
                                 .seed = 1,

@@ -62,7 +62,7 @@ struct trm_pass trainer_pass(const struct trainer *t)
     .reduce = t->strategy.ops->lockstep && data->size > 1 ? step_allreduce : NULL,
     .reduce_context = data,
     .tensor_axis = t->tensor,
-    .provider = t->strategy.provider,
+    .provider = t->arrays.provider,
   };
 }
 
