@@ -1,8 +1,8 @@
 /* Matrix products by oneDNN (dnnl.h), versions 2 and 3, in float32 and with factors in bfloat16. The library uses one
  * thread; product.h divides products among threads. bfloat16 requires native instructions: float32 factors are rounded
  * to nearest, ties to even, into work memory for each product; sums are float32, and C is rounded once. A product is
- * much larger than its factors, so rounding costs little (README.md). The library compiles a primitive per shape. Each thread
- * caches its own primitives and memory objects, without locks. */
+ * much larger than its factors, so rounding costs little (README.md). The library compiles a primitive per shape. Each
+ * thread caches its own primitives and memory objects, without locks. */
 #include <dnnl.h>
 #include <omp.h>
 #include <stdint.h>

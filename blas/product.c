@@ -25,16 +25,6 @@ int product_thread(void)
 #endif
 }
 
-/* Returns whether the caller is in a parallel region. */
-static bool product_nested(void)
-{
-#ifdef _OPENMP
-  return omp_in_parallel();
-#else
-  return true;
-#endif
-}
-
 /* C = beta * C, for k = 0: libraries refuse a leading dimension of 0. */
 static void product_scale_c(const struct trm_gemm *p)
 {
@@ -104,7 +94,7 @@ void product_run(const struct trm_gemm *p, const struct product_limits *limits, 
   product_grid(p, limits, &rows, &columns);
   const size_t blocks = rows * columns;
 #ifdef _OPENMP
-  const bool serial = blocks == 1 || threads == 1 || product_nested();
+  const bool serial = blocks == 1 || threads == 1 || omp_in_parallel();
   const int caller = omp_get_thread_num();
 #pragma omp parallel for num_threads((size_t)threads < blocks ? threads : (int)blocks) schedule(static, 1) if (!serial)
 #else
@@ -145,7 +135,7 @@ static const float *product_widen(const trm_bf16 *from, size_t rows, size_t colu
   const size_t from_ld = *ld;
 
   (void)threads;
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows * columns >= PARALLEL_MIN && !product_nested())
+#pragma omp parallel for schedule(static) num_threads(threads) if (rows * columns >= PARALLEL_MIN && !omp_in_parallel())
   for (size_t i = 0; i < rows; i++)
     product_widen_row(from + i * from_ld, to + i * columns, columns);
   *ld = columns;

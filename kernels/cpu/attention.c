@@ -172,8 +172,8 @@ CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shap
   }
 }
 
-/* The same of bfloat16, in one pass: the sum of p * dp over a row is that of dy * y, with y rounded. at: the element of y where
- * the strip begins. */
+/* The same of bfloat16, in one pass: the sum of p * dp over a row is that of dy * y, with y rounded. at: the element of
+ * y where the strip begins. */
 CPU_CLONES static void attention_strip_gradient_bf16(const struct attention *it, const struct strip *strip,
                                                      const struct tiles *tiles, const float *row, size_t at)
 {

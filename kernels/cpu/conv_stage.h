@@ -34,6 +34,6 @@ struct conv_grid conv_grid_of(size_t columns, int lanes);
 size_t conv_grid_vectors(const struct conv_grid *grid, size_t rows);
 void conv_grid_offsets(const struct conv_grid *grid, size_t rows, size_t origin, size_t pitch, uint32_t *offset);
 
-/* Copies the rows (rows, columns) of values at element `at` to vectors (vectors, lanes), 0 where there is no position. */
+/* Copies rows (rows, columns) of values at element `at` to vectors (vectors, lanes), 0 where there is no position. */
 void conv_grid_gather(const struct conv_grid *grid, size_t rows, enum trm_value_type type, const void *from, size_t at,
                       float *to);
