@@ -12,13 +12,13 @@
 static size_t place_take(const struct nn_case *c, int layer, size_t *end)
 {
   const size_t at = *end;
-  *end += NN_ROWS * trm_shape_count(&c->model.layer[layer].out);
+  *end += NN_ROWS * trm_shape_count(&c->model.layer[layer].out) * sizeof(float);
   return at;
 }
 
 /* Gives every array its own memory, in a new arena. Returns the old arena. Gradients that an add layer passes on
  * unchanged are added to zeros instead. */
-static float *arena_spread(struct nn_case *c)
+static void *arena_spread(struct nn_case *c)
 {
   struct trm_arena_plan *plan = c->model.plan;
   size_t end = 0;
@@ -26,7 +26,7 @@ static float *arena_spread(struct nn_case *c)
     plan->value[i] = plan->value[plan->last + i] = place_take(c, i, &end);
     plan->gradient[i] = place_take(c, i, &end);
     plan->work[i] = plan->work[plan->last + i] = end;
-    end += c->model.layer[i].workspace_fixed + NN_ROWS * c->model.layer[i].workspace;
+    end += (c->model.layer[i].workspace_fixed + NN_ROWS * c->model.layer[i].workspace) * sizeof(float);
   }
   for (int i = 0; i < c->model.layers; i++) {
     const struct trm_layer *layer = &c->model.layer[i];
@@ -44,9 +44,9 @@ static float *arena_spread(struct nn_case *c)
       flow->sum = plan->gradient[operand[k]];
     }
   }
-  float *old = c->model.arena;
+  void *old = c->model.arena;
   void *memory;
-  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, end * sizeof(float), TRM_MEMORY_BUFFERS, &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, end, TRM_MEMORY_BUFFERS, &memory), TRM_OK);
   c->model.arena = c->model.chunk[0].arena[0] = memory;
   return old;
 }
