@@ -93,6 +93,7 @@ int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *b
     trm_interval(to - from, micro_batches, i, &a, &b);
     pass.beta = i ? 1 : 0;
     pass.more_passes = !last;
+    pass.weights_kept = i > 0;
     const bool final = last || (pass.provider && pass.provider->overwrites_gradient); /* the provider adds them up */
     a += batch->low + from;
     b += batch->low + from;
@@ -142,6 +143,7 @@ int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, st
   pass.reduce = NULL; /* a lane is a pass by itself */
   for (int lane = 0; lane < t->lanes.count; lane++) {
     size_t from, to;
+    pass.weights_kept = lane > 0;
     trm_interval(batch->high - batch->low, lanes, first + (size_t)lane, &from, &to);
     TRM_CHECK(step_forward_backward(t, batch, batch->low + from, batch->low + to, &pass, false, sums));
     step_add_lane(t, lane);
