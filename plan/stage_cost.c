@@ -292,12 +292,13 @@ void stage_cost_compute(const struct cost_context *c, int s, struct stage_cost *
     for (int i = model->chunk[chunk].first; i < model->chunk[chunk].last; i++)
       stage_cost_layer(c, model, i, stage, chunk);
     stage_cost_loss(c, model, stage, chunk);
-    const struct trm_layer *first = &model->layer[model->chunk[chunk].first];
+    const struct trm_layer *first = &model->layer[model->chunk[chunk].first],
+                           *last = &model->layer[model->chunk[chunk].last - 1];
     if (first->from == TRM_FROM_NONE)
       stage->message_bytes[chunk] = stage_cost_layer_bytes(c, first, &first->out);
     stage->pipeline_bytes += c->micros * stage->message_bytes[chunk];
-    if (!model->layer[model->chunk[chunk].last - 1].is_output)
-      stage->pipeline_bytes += c->micros * stage_cost_layer_bytes(c, &model->layer[model->chunk[chunk].last - 1].out);
+    if (!last->is_output)
+      stage->pipeline_bytes += c->micros * stage_cost_layer_bytes(c, last, &last->out);
   }
   stage_cost_data_parallel(c, model, stage);
   stage_cost_partial_gradients(c, model, stage);
