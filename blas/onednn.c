@@ -310,17 +310,11 @@ static void onednn_multiply_bf16(const struct product *p, const struct block *bl
   omp_set_num_threads(before);
 }
 
-/* Rounds to the nearest bfloat16, ties to even; NaN stays NaN. */
 CPU_CLONES static void onednn_round_row(const float *from, uint16_t *to, size_t n)
 {
 #pragma omp simd
-  for (size_t i = 0; i < n; i++) {
-    uint32_t word;
-
-    memcpy(&word, from + i, sizeof(word));
-    const uint32_t rounded = (word + 0x7fff + (word >> 16 & 1)) >> 16, quiet = word >> 16 | 0x40;
-    to[i] = (uint16_t)((word & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
-  }
+  for (size_t i = 0; i < n; i++)
+    to[i] = trm_bf16_round(from[i]);
 }
 
 /* Returns a factor (rows, columns) rounded to bfloat16, with leading dimension *ld, in the buffer. */

@@ -26,6 +26,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/bias.c \
 	kernels/cpu/sparse_sgd.c \
 	kernels/cpu/update.c \
+	kernels/cpu/values.c \
 	kernels/devices.c \
 	kernels/host_kernels.c \
 	kernels/host_kernels.h \

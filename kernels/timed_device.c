@@ -22,7 +22,7 @@ static double timed_clock(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void timed_add(struct trm_device *device, enum timed_part part, double begin, double flop, double bytes)
+static void timed_count(struct trm_device *device, enum timed_part part, double begin, double flop, double bytes)
 {
   struct timed_sum *sum = &timed_of(device)->sum[part];
 
@@ -146,7 +146,7 @@ static double timed_no_flop(const void *it)
     struct trm_device *inner = timed_of(device)->inner;                                   \
     const double begin = timed_clock();                                                   \
     inner->ops->slot(inner, to, from, bytes);                                             \
-    timed_add(device, TIMED_MEMORY, begin, 0, 2 * (double)bytes);                         \
+    timed_count(device, TIMED_MEMORY, begin, 0, 2 * (double)bytes);                         \
   }
 TIMED_COPY(upload, void *to, const void *from, size_t bytes)
 TIMED_COPY(download, void *to, const void *from, size_t bytes)
@@ -158,7 +158,7 @@ static void timed_fill(struct trm_device *device, float *to, float value, size_t
   const double begin = timed_clock();
 
   inner->ops->fill(inner, to, value, n);
-  timed_add(device, TIMED_MEMORY, begin, 0, (double)(n * sizeof *to));
+  timed_count(device, TIMED_MEMORY, begin, 0, (double)(n * sizeof *to));
 }
 
 static void timed_count_product(struct timed_profile *timed, const struct trm_gemm *it)
@@ -224,6 +224,8 @@ enum {
   PART_logistic = TIMED_EMBEDDING_LOSS,
   PART_hinge = TIMED_EMBEDDING_LOSS,
   PART_sum = TIMED_ELEMENTWISE,
+  PART_add = TIMED_ELEMENTWISE,
+  PART_convert = TIMED_ELEMENTWISE,
   PART_norm_squared = TIMED_OPTIMIZER,
   PART_tally = TIMED_EMBEDDING_LOSS,
   PART_clip = TIMED_OPTIMIZER,
@@ -239,7 +241,7 @@ enum {
     struct trm_call_array array[TRM_CALL_ARRAYS];                                                    \
     const double begin = timed_clock();                                                              \
     inner->ops->slot(inner, call);                                                                   \
-    timed_add(device, (enum timed_part)PART_##slot, begin, TIMED_FLOP(call),                         \
+    timed_count(device, (enum timed_part)PART_##slot, begin, TIMED_FLOP(call),                         \
               (double)trm_call_bytes(array, type##_arrays(call, array)));                            \
     TIMED_COUNT(timed_of(device), call);                                                             \
   }

@@ -36,7 +36,7 @@ TRM_CC_FLAG([TRM_CFLAGS], [-ffp-contract=off])
 # "#pragma omp simd" is used even without an OpenMP library.
 TRM_CC_FLAG([TRM_CFLAGS], [-fopenmp-simd])
 
-for trm_flag in -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla; do
+for trm_flag in -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla; do
   TRM_CC_FLAG([TRM_CFLAGS], [$trm_flag])
 done
 AS_IF([test "x$trm_have_openmp" != xyes],

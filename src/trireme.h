@@ -5,6 +5,7 @@
 
 #include "core/api.h"
 #include "core/axis.h"
+#include "core/bfloat16.h"
 #include "core/choices.h"
 #include "core/comm.h"
 #include "core/counter.h"

@@ -25,8 +25,8 @@ CPU_INLINE float activation_gelu_slope(float x)
 CPU_CLONES static void activation_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct trm_activation_forward *it = arguments;
-  const float *x = it->x + low;
-  float *y = it->y + low;
+  const float *x = (const float *)it->x + low;
+  float *y = (float *)it->y + low;
   const size_t n = high - low;
 
   switch (it->kind) {

@@ -81,7 +81,7 @@ CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low
 
     for (size_t i = 0; i < it->b; i++)
       for (size_t s = 0; s < size; s += CPU_BLOCK) {
-        const float *x = it->x + (i * channels + c) * size + s;
+        const float *x = (const float *)it->x + (i * channels + c) * size + s;
         const size_t n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
         const double sum = (double)cpu_lane_sum(x, n);
         const float mean = (float)(sum / (double)n);
@@ -105,12 +105,12 @@ CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_
 
     for (size_t i = 0; i < it->b; i++)
       for (size_t l = 0; l < lanes; l++)
-        mean[l] += (double)it->x[i * channels + first + l];
+        mean[l] += (double)((const float *)it->x)[i * channels + first + l];
     for (size_t l = 0; l < lanes; l++)
       mean[l] /= (double)it->b;
     for (size_t i = 0; i < it->b; i++)
       for (size_t l = 0; l < lanes; l++) {
-        const double d = (double)it->x[i * channels + first + l] - mean[l];
+        const double d = (double)((const float *)it->x)[i * channels + first + l] - mean[l];
 
         square[l] += d * d;
       }
@@ -152,8 +152,8 @@ CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low
     const float scale = batch_norm_inverse_std(&it->bn, it->square[c]) * it->w[c];
 
     for (size_t i = 0; i < it->b; i++) {
-      const float *x = it->x + (i * channels + c) * size;
-      float *y = it->y + (i * channels + c) * size;
+      const float *x = (const float *)it->x + (i * channels + c) * size;
+      float *y = (float *)it->y + (i * channels + c) * size;
 
 #pragma omp simd
       for (size_t s = 0; s < size; s++)
@@ -180,7 +180,7 @@ CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, s
       for (size_t s = 0; s < size; s += CPU_BLOCK) {
         const size_t at = (i * channels + c) * size + s, n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
 
-        batch_norm_lane_products(it->x + at, mean, it->dy + at, n, &sum, &products);
+        batch_norm_lane_products((const float *)it->x + at, mean, (const float *)it->dy + at, n, &sum, &products);
       }
     it->sums[c] = (float)sum;
     it->sums[channels + c] = (float)(products * (double)batch_norm_inverse_std(&it->bn, it->square[c]));
@@ -205,8 +205,8 @@ CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t lo
 
     for (size_t i = 0; i < it->b; i++) {
       const size_t at = (i * channels + c) * size;
-      const float *x = it->x + at, *dy = it->dy + at;
-      float *dx = it->dx + at;
+      const float *x = (const float *)it->x + at, *dy = (const float *)it->dy + at;
+      float *dx = (float *)it->dx + at;
 
 #pragma omp simd
       for (size_t s = 0; s < size; s++)

@@ -8,7 +8,7 @@ CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t h
   const float *bias = it->bias;
 
   for (size_t i = low; i < high; i++) {
-    float *y = it->y + i * n;
+    float *y = (float *)it->y + i * n;
 
 #pragma omp simd
     for (size_t j = 0; j < n; j++)
@@ -45,7 +45,7 @@ CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, siz
       for (size_t j = 0; j < width; j++)
         block[j] = 0;
       for (size_t i = row; i < end; i++) {
-        const float *dy = it->dy + i * n + first;
+        const float *dy = (const float *)it->dy + i * n + first;
 
 #pragma omp simd
         for (size_t j = 0; j < width; j++)

@@ -21,7 +21,7 @@ CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_
         term[e] = x->values[first + e] * w[x->columns[first + e]];
       total += cpu_lane_sum(term, width);
     }
-    it->y[item] = (float)total;
+    ((float *)it->y)[item] = (float)total;
   }
 }
 
@@ -43,7 +43,7 @@ static void csr_backward_output(const struct trm_csr_backward *it, size_t o, siz
     for (size_t j = low; j < high; j++)
       dw[j] = 0;
   for (size_t row = 0; row < x->rows; row++) {
-    const float dy = it->dy[row * it->n + o];
+    const float dy = ((const float *)it->dy)[row * it->n + o];
     size_t e = (size_t)(x->starts[row] - x->starts[0]), end = (size_t)(x->starts[row + 1] - x->starts[0]);
 
     if (low > 0) /* first entry with column >= low */

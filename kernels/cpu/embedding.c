@@ -21,7 +21,7 @@ static void embedding_forward_body(const void *arguments, size_t low, size_t hig
   const size_t d = it->d;
 
   for (size_t i = low; i < high; i++) {
-    float *y = it->y + i * d;
+    float *y = (float *)it->y + i * d;
 
     if (embedding_is_local(it->token[i], &it->v)) {
       memcpy(y, it->w + ((size_t)it->token[i] - it->v.low) * d, d * sizeof(*y));
@@ -82,7 +82,7 @@ CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low
         for (size_t j = 0; j < width; j++)
           block[j] = 0;
         for (int32_t i = at; i < end; i++) {
-          const float *dy = it->dy + (size_t)rows->row[i] * d + first;
+          const float *dy = (const float *)it->dy + (size_t)rows->row[i] * d + first;
 
 #pragma omp simd
           for (size_t j = 0; j < width; j++)

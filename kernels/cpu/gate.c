@@ -8,8 +8,8 @@ CPU_CLONES static void gate_swiglu_forward_body(const void *arguments, size_t lo
   const size_t f = it->f;
 
   for (size_t i = low; i < high; i++) {
-    const float *a = it->x + 2 * i * f, *b = a + f;
-    float *y = it->y + i * f;
+    const float *a = (const float *)it->x + 2 * i * f, *b = a + f;
+    float *y = (float *)it->y + i * f;
 
 #pragma omp simd
     for (size_t j = 0; j < f; j++)
@@ -23,8 +23,8 @@ CPU_CLONES static void gate_swiglu_backward_body(const void *arguments, size_t l
   const size_t f = it->f;
 
   for (size_t i = low; i < high; i++) {
-    const float *a = it->x + 2 * i * f, *b = a + f, *dy = it->dy + i * f;
-    float *da = it->dx + 2 * i * f, *db = da + f;
+    const float *a = (const float *)it->x + 2 * i * f, *b = a + f, *dy = (const float *)it->dy + i * f;
+    float *da = (float *)it->dx + 2 * i * f, *db = da + f;
 
 #pragma omp simd
     for (size_t j = 0; j < f; j++) {

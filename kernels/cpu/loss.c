@@ -57,8 +57,8 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
   const size_t c = it->c;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = it->z + i * c;
-    float *dz = it->dz ? it->dz + i * c : NULL;
+    const float *z = (const float *)it->z + i * c;
+    float *dz = it->dz ? (float *)it->dz + i * c : NULL;
 
     if (it->target[i] < 0 || (size_t)it->target[i] >= c) { /* the caller reports it unless it is ignored */
       const bool ignored = it->target[i] == TRM_IGNORE_INDEX;
@@ -119,7 +119,7 @@ CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, 
   const size_t c = it->v.high - it->v.low;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = it->z + i * c, maximum = cpu_lane_maximum(z, c);
+    const float *z = (const float *)it->z + i * c, maximum = cpu_lane_maximum(z, c);
     const int32_t label = it->target[i];
     float *to = it->stats + i * TRM_SCORES_FIELDS;
     size_t first = 0;
@@ -206,10 +206,10 @@ CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t lo
   const size_t c = it->v.high - it->v.low;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = it->z + i * c, max = it->max[i], factor = it->scale / it->sum[i];
+    const float *z = (const float *)it->z + i * c, max = it->max[i], factor = it->scale / it->sum[i];
     const float uniform = it->scale * it->smoothing / (float)it->v.total;
     const int32_t label = it->target[i];
-    float *dz = it->dz + i * c;
+    float *dz = (float *)it->dz + i * c;
 
     if (label == TRM_IGNORE_INDEX) {
       for (size_t j = 0; j < c; j++)
@@ -236,8 +236,8 @@ CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t h
   const float factor = 2 * it->scale / (float)f;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = it->z + i * f, *t = it->target + i * f;
-    float *dz = it->dz ? it->dz + i * f : NULL;
+    const float *z = (const float *)it->z + i * f, *t = it->target + i * f;
+    float *dz = it->dz ? (float *)it->dz + i * f : NULL;
     float square[CPU_BLOCK];
     double total = 0;
 
@@ -269,7 +269,7 @@ void cpu_mean_squared_error(struct trm_device *device, const struct trm_mean_squ
 CPU_INLINE void loss_margin(const struct trm_margin_loss *it, bool hinge, size_t low, size_t high)
 {
   for (size_t i = low; i < high; i++) {
-    const float z = it->z[i], t = it->target[i], margin = t * z;
+    const float z = ((const float *)it->z)[i], t = it->target[i], margin = t * z;
 
     if (hinge)
       it->loss[i] = margin >= 1 ? 0 : 1 - margin;
@@ -278,9 +278,9 @@ CPU_INLINE void loss_margin(const struct trm_margin_loss *it, bool hinge, size_t
     if (it->correct)
       it->correct[i] = t > 0 ? z > 0 : z <= 0;
     if (it->dz && hinge)
-      it->dz[i] = margin >= 1 ? 0 : isnan(margin) ? margin : -t * it->scale;
+      ((float *)it->dz)[i] = margin >= 1 ? 0 : isnan(margin) ? margin : -t * it->scale;
     else if (it->dz)
-      it->dz[i] = -t * it->scale / (1 + expf(margin));
+      ((float *)it->dz)[i] = -t * it->scale / (1 + expf(margin));
   }
 }
 

@@ -36,8 +36,8 @@ CPU_CLONES static void norm_forward_body(const void *arguments, size_t low, size
   const float *gain = it->gain, *bias = it->bias;
 
   for (size_t i = low; i < high; i++) {
-    const float *x = it->x + i * d;
-    float *y = it->y + i * d;
+    const float *x = (const float *)it->x + i * d;
+    float *y = (float *)it->y + i * d;
     const float mean = it->mean ? (float)(norm_row_sum(x, d) / (double)d) : 0;
     const float scale = (float)(1 / sqrt(norm_squares_sum(x, mean, d) / (double)d + it->epsilon));
 
@@ -110,7 +110,7 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
     for (size_t j = 0; j < 2 * d; j++)
       dgain[j] = 0;
     for (size_t i = first; i < end; i++) {
-      const float *x = it->x + i * d, *dy = it->dy + i * d;
+      const float *x = (const float *)it->x + i * d, *dy = (const float *)it->dy + i * d;
       const float mean = it->mean ? it->mean[i] : 0, scale = it->scale[i];
 
 #pragma omp simd
@@ -119,7 +119,7 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
         dbias[j] += dy[j];
       }
       if (it->dx) {
-        float *dx = it->dx + i * d, g_mean, gn_mean;
+        float *dx = (float *)it->dx + i * d, g_mean, gn_mean;
 
         norm_row_means(it, x, dy, mean, scale, &g_mean, &gn_mean);
 #pragma omp simd

@@ -46,8 +46,8 @@ CPU_CLONES static void pool_max_body(const void *arguments, size_t low, size_t h
                      !win->pad[0] && !win->pad[1];
 
   for (size_t p = low; p < high; p++) {
-    const float *x = it->x + p * size_in;
-    float *y = it->y + p * size_out;
+    const float *x = (const float *)it->x + p * size_in;
+    float *y = (float *)it->y + p * size_out;
     int32_t *argmax = it->argmax + p * size_out;
 
     for (size_t i = 0; i < win->out[0]; i++, y += win->out[1], argmax += win->out[1]) {
@@ -92,11 +92,11 @@ CPU_CLONES static void pool_max_backward_body(const void *arguments, size_t low,
   const size_t size_in = it->window.in[0] * it->window.in[1], size_out = it->window.out[0] * it->window.out[1];
 
   for (size_t i = low * size_in; i < high * size_in; i++)
-    it->dx[i] = 0;
+    ((float *)it->dx)[i] = 0;
   for (size_t p = low; p < high; p++) {
-    const float *dy = it->dy + p * size_out;
+    const float *dy = (const float *)it->dy + p * size_out;
     const int32_t *argmax = it->argmax + p * size_out;
-    float *dx = it->dx + p * size_in;
+    float *dx = (float *)it->dx + p * size_in;
 
     for (size_t i = 0; i < size_out; i++)
       dx[argmax[i]] += dy[i];
@@ -116,8 +116,8 @@ CPU_CLONES static void pool_avg_body(const void *arguments, size_t low, size_t h
   const bool global = win->kernel[0] == win->in[0] && win->kernel[1] == win->in[1] && !win->pad[0] && !win->pad[1];
 
   for (size_t p = low; p < high; p++) {
-    const float *x = it->x + p * win->in[0] * win->in[1];
-    float *y = it->y + p * win->out[0] * win->out[1];
+    const float *x = (const float *)it->x + p * win->in[0] * win->in[1];
+    float *y = (float *)it->y + p * win->out[0] * win->out[1];
 
     if (global) {
       *y = scale * cpu_lane_sum(x, win->in[0] * win->in[1]);
@@ -151,10 +151,10 @@ CPU_CLONES static void pool_avg_backward_body(const void *arguments, size_t low,
   const size_t size_in = win->in[0] * win->in[1], size_out = win->out[0] * win->out[1];
 
   for (size_t i = low * size_in; i < high * size_in; i++)
-    it->dx[i] = 0;
+    ((float *)it->dx)[i] = 0;
   for (size_t p = low; p < high; p++) {
-    const float *dy = it->dy + p * size_out;
-    float *dx = it->dx + p * size_in;
+    const float *dy = (const float *)it->dy + p * size_out;
+    float *dx = (float *)it->dx + p * size_in;
 
     for (size_t i = 0; i < win->out[0]; i++)
       for (size_t j = 0; j < win->out[1]; j++) {

@@ -3,6 +3,16 @@
 
 #include "kernels/cpu/cpu.h"
 
+/* The copy of the new weights that products read. */
+CPU_CLONES static void update_round_body(const void *arguments, size_t low, size_t high)
+{
+  const struct trm_update_arrays *it = arguments;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++)
+    it->rounded[i] = trm_bf16_round(it->w[i]);
+}
+
 struct update {
   const struct trm_update *opt;
   float *w, *g;           /* (n) */
@@ -108,18 +118,28 @@ static void update_correct_bias(struct update *it, float rate)
 }
 
 /* Sets what the step in device memory says. */
-static void update_take_step(struct trm_update *opt, const struct trm_step *step, enum trm_step_use use)
+static void update_take_step(struct trm_update *opt)
 {
-  if (use == TRM_STEP_RULE) {
+  const struct trm_step *step = opt->now;
+
+  if (!step)
+    return;
+  if (opt->use == TRM_STEP_RULE || opt->use == TRM_STEP_RATE)
     opt->rate *= step->rate;
+  if (opt->use == TRM_STEP_RULE) {
     opt->scale = step->scale;
     opt->step = step->number;
-  } else if (use == TRM_STEP_AVERAGE) {
-    opt->rate = step->average;
   }
+  if (opt->use == TRM_STEP_AVERAGE)
+    opt->rate = step->average;
 }
 
-/* Returns the constants of run i; without runs all is one. */
+static bool update_is_skipped(const struct trm_update *update)
+{
+  return update->now && update->now->skip;
+}
+
+/* Returns the constants of run i, now; without runs all is one. */
 static struct trm_update update_of_run(const struct trm_update *update, const struct trm_update_run *run, size_t i,
                                        const float *ratio)
 {
@@ -132,6 +152,7 @@ static struct trm_update update_of_run(const struct trm_update *update, const st
   }
   if (run && ratio)
     opt.rate *= ratio[run[i].ratio];
+  update_take_step(&opt);
   return opt;
 }
 
@@ -144,35 +165,33 @@ void cpu_update(struct trm_device *device, const struct trm_update_arrays *call)
 {
   const bool adam = call->update.rule == TRM_UPDATE_ADAM || call->update.rule == TRM_UPDATE_ADAMW;
 
-  if (call->step && call->step->skip)
+  if (update_is_skipped(&call->update))
     return;
   for (size_t i = 0, low = 0; i < (call->run ? call->runs : 1); i++) {
     const size_t end = call->run ? call->run[i].end : call->n;
-    struct trm_update opt = update_of_run(&call->update, call->run, i, call->ratio);
+    const struct trm_update opt = update_of_run(&call->update, call->run, i, call->ratio);
     struct update it = {.opt = &opt, .w = call->w + low, .g = (float *)call->g + low,
                         .first = update_at(call->first, low), .second = update_at(call->second, low)};
 
-    if (call->step)
-      update_take_step(&opt, call->step, call->use);
     if (adam)
       update_correct_bias(&it, opt.rate);
     cpu_for(device, end - low, CPU_GRANULE, 2, adam ? update_adam_body : update_body, &it);
     low = end;
   }
+  if (call->rounded)
+    cpu_for(device, call->n, CPU_GRANULE, 2, update_round_body, call);
 }
 
 void cpu_lamb_direction(struct trm_device *device, const struct trm_lamb_direction *call)
 {
-  if (call->step && call->step->skip)
+  if (update_is_skipped(&call->update))
     return;
   for (size_t i = 0, low = 0; i < (call->run ? call->runs : 1); i++) {
     const size_t end = call->run ? call->run[i].end : call->n;
-    struct trm_update opt = update_of_run(&call->update, call->run, i, NULL);
+    const struct trm_update opt = update_of_run(&call->update, call->run, i, NULL);
     struct update it = {.opt = &opt, .w = (float *)call->w + low, .g = call->g + low, .first = call->first + low,
                         .second = call->second + low};
 
-    if (call->step)
-      update_take_step(&opt, call->step, TRM_STEP_RULE);
     update_correct_bias(&it, 1);
     cpu_for(device, end - low, CPU_GRANULE, 2, update_direction_body, &it);
     low = end;
@@ -202,7 +221,7 @@ static float update_trust_ratio(const struct trm_trust_ratios *call, float scale
 
 void cpu_trust_ratios(struct trm_device *device, const struct trm_trust_ratios *call)
 {
-  const float scale = call->step ? call->step->scale : call->update.scale;
+  const float scale = call->update.now ? call->update.now->scale : call->update.scale;
 
   (void)device;
   for (size_t t = 0; t < call->tensors; t++)

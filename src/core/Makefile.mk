@@ -37,6 +37,7 @@ libtrireme_la_SOURCES += \
 coreinclude_HEADERS += \
 	src/core/api.h \
 	src/core/axis.h \
+	src/core/bfloat16.h \
 	src/core/choices.h \
 	src/core/comm.h \
 	src/core/counter.h \

@@ -2,6 +2,11 @@
  *
  * Pointers named or documented "device" may be addresses of another memory: only these functions may dereference them.
  * Layers and optimizers depend on this contract only. All arrays are float32 unless said otherwise, row-major, packed.
+ *
+ * Values, which are activations, their gradients, and the copies of weights that products read, are float32 or bfloat16
+ * (train.activations): arrays of type void, all those of a call of its `type`. Kernels compute and add in float32, and
+ * round a result once, to the nearest value, ties to even.
+ *
  * Kernels return nothing: callers must pass valid arguments; a device that fails records the failure and reports it at
  * the next sync. Calls on one device run in order (one stream), possibly after they have returned; sync() waits for
  * them.
@@ -21,6 +26,7 @@
 #include <stdint.h>
 
 #include "core/api.h"
+#include "core/bfloat16.h"
 #include "core/choices.h"
 #include "core/memory.h"
 
@@ -28,18 +34,20 @@ TRM_BEGIN_DECLS
 
 struct trm_device;
 
-/* C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements. beta = 0 never reads C. */
+/* C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements. beta = 0 never reads C. Each
+ * array has its own type; A and B are of the same. */
 struct trm_gemm {
   bool transpose_a, transpose_b;
   size_t m, n, k;
   float alpha;
-  const float *a;
+  const void *a;
   size_t lda;
-  const float *b;
+  const void *b;
   size_t ldb;
   float beta;
-  float *c;
+  void *c;
   size_t ldc;
+  enum trm_value_type type_ab, type_c;
 };
 
 /* A library of matrix products. */
@@ -173,6 +181,7 @@ struct trm_attention {
 /* What an update takes from the step in device memory. */
 enum trm_step_use {
   TRM_STEP_RULE,    /* number, scale; rates are multiplied by the rate */
+  TRM_STEP_RATE,    /* rates are multiplied by the rate */
   TRM_STEP_AVERAGE, /* the rate: the weight of the average */
   TRM_STEP_SKIP,    /* nothing */
 };
@@ -195,6 +204,8 @@ struct trm_update {
   float beta1, beta2, epsilon;
   uint64_t step;    /* 1-based, for Adam's bias correction */
   int batches;      /* that the gradient is of, 0: one; for statistics, which the optimizer updates */
+  const struct trm_step *now; /* device: what differs from step to step; NULL: all is as given here */
+  enum trm_step_use use;      /* of it */
 };
 
 /* -- products */
@@ -203,17 +214,19 @@ struct trm_update {
 struct trm_csr_forward {
   struct trm_csr x;
   const float *w; /* (N, K) */
-  float *y;
+  void *y;
   size_t n;
+  enum trm_value_type type;
 };
 
 /* dw (N, K) = beta * dw + dy^T x; beta is 0 or 1 */
 struct trm_csr_backward {
   struct trm_csr x;
-  const float *dy; /* (B, N) */
+  const void *dy; /* (B, N) */
   float beta;
   float *dw;
   size_t n;
+  enum trm_value_type type;
 };
 
 /* Updates w (K) and bias (1; NULL: none), which other ranks load and store at the same time: loads and stores of one
@@ -231,60 +244,70 @@ struct trm_sparse_sgd_rows {
 
 /* y (B, N) += bias (N) */
 struct trm_bias_add {
-  float *y;
+  void *y;
   const float *bias;
   size_t b, n;
+  enum trm_value_type type;
 };
 
 /* db (N) = beta * db + column sums of dy (B, N), blocked summation */
 struct trm_bias_backward {
-  const float *dy;
+  const void *dy;
   float beta;
   float *db;
   size_t b, n;
+  enum trm_value_type type;
 };
 
 /* y (n) = f(x); y may be x */
 struct trm_activation_forward {
   enum trm_activation kind;
-  const float *x;
-  float *y;
+  const void *x;
+  void *y;
   size_t n;
+  enum trm_value_type type;
 };
 
 /* dx (n) = dy * f'(x); dx may be dy. Relu, tanh and sigmoid read y alone (x may be NULL); gelu reads x alone (y may be
  * NULL). */
 struct trm_activation_backward {
   enum trm_activation kind;
-  const float *x, *y, *dy;
-  float *dx;
+  const void *x, *y, *dy;
+  void *dx;
   size_t n;
+  enum trm_value_type type;
 };
 
 /* y (B, F) = x * keep / (1 - rate): forward with activations, backward with gradients, the same mask. y may be x. */
 struct trm_dropout {
   struct trm_mask mask;
-  const float *x;
-  float *y;
+  const void *x;
+  void *y;
   size_t b, f;
+  enum trm_value_type type;
 };
 
 /* Normalized rows: y (R, D) = (x - mean) * scale * gain + bias, scale = 1 / sqrt(mean of (x - mean)^2 + epsilon).
  * mean (R) and scale (R) are saved for backward. mean NULL: taken as 0 (RMS norm). */
 struct trm_norm_forward {
-  const float *x, *gain, *bias; /* (R, D), (D), (D) or NULL: none */
+  const void *x;            /* (R, D) */
+  const float *gain, *bias; /* (D), (D) or NULL: none */
   float epsilon;
-  float *y, *mean, *scale;
+  void *y;
+  float *mean, *scale;
   size_t r, d;
+  enum trm_value_type type;
 };
 
 /* dx (R, D) (NULL: not computed; may be dy); dgain (D), dbias (D) or NULL = beta * old value + sums over the rows */
 struct trm_norm_backward {
-  const float *x, *gain, *mean, *scale, *dy;
-  float *dx;
+  const void *x, *dy;
+  const float *gain, *mean, *scale;
+  void *dx;
   float beta;
   float *dgain, *dbias;
   size_t r, d;
+  enum trm_value_type type;
 };
 
 /* -- sequences */
@@ -294,34 +317,40 @@ struct trm_norm_backward {
 struct trm_embedding_forward {
   const int32_t *token; /* (R) */
   const float *w;
-  float *y;
+  void *y;
   size_t r, d;
   struct trm_vocab_shard v;
+  enum trm_value_type type;
 };
 
 /* dw (V, D) = beta * dw + sum of the rows of dy (R, D) at the positions of each token */
 struct trm_embedding_backward {
   const int32_t *token; /* (R) */
-  const float *dy;
+  const void *dy;
   float beta;
   float *dw;
   size_t r, d;
   struct trm_vocab_shard v;
+  enum trm_value_type type;
 };
 
 /* y (B, T, H, E) = softmax(q k^T / sqrt(E)) v for each head; qkv (B, T, 3, H, E) holds queries, keys, values. row
  * (B, H, T, 2), saved for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
 struct trm_attention_forward {
   struct trm_attention shape;
-  const float *qkv;
-  float *y, *row;
+  const void *qkv;
+  void *y;
+  float *row;
+  enum trm_value_type type;
 };
 
-/* dqkv (B, T, 3, H, E) from dy (B, T, H, E), qkv and what forward has saved in row; overwrites dqkv */
+/* dqkv (B, T, 3, H, E) from dy (B, T, H, E), qkv, y and row of forward; overwrites dqkv */
 struct trm_attention_backward {
   struct trm_attention shape;
-  const float *qkv, *row, *dy;
-  float *dqkv;
+  const void *qkv, *y, *dy;
+  const float *row;
+  void *dqkv;
+  enum trm_value_type type;
 };
 
 /* Rotary positions (Su et al. 2021) on the queries and keys of x (B, T, 3, H, E), in place: values j and j + E/2 of a
@@ -330,83 +359,94 @@ struct trm_rotary {
   struct trm_attention shape;
   float base;
   bool inverse;
-  float *x;
+  void *x;
+  enum trm_value_type type;
 };
 
 /* y (R, F) = silu(a) * b of x (R, 2, F), a first; silu(a) = a * sigmoid(a) */
 struct trm_swiglu_forward {
-  const float *x;
-  float *y;
+  const void *x;
+  void *y;
   size_t r, f;
+  enum trm_value_type type;
 };
 
 /* dx = the gradient of both halves of x */
 struct trm_swiglu_backward {
-  const float *x, *dy; /* (R, 2, F), (R, F) */
-  float *dx;           /* (R, 2, F) */
+  const void *x, *dy; /* (R, 2, F), (R, F) */
+  void *dx;           /* (R, 2, F) */
   size_t r, f;
+  enum trm_value_type type;
 };
 
 /* -- images, (B, C, H, W) and (B, N, OH, OW) */
 
-/* y = x * w + bias; w (N, C / G, KH, KW), bias (N) or NULL */
+/* y = x * w + bias; w (N, C / G, KH, KW), values, bias (N) or NULL */
 struct trm_conv2d_forward {
   struct trm_conv2d conv;
-  const float *x, *w, *bias;
-  float *y;
+  const void *x, *w;
+  const float *bias;
+  void *y;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* dx (B, C, H, W) from dy (B, N, OH, OW) and w; overwrites dx */
 struct trm_conv2d_backward_data {
   struct trm_conv2d conv;
-  const float *dy, *w;
-  float *dx;
+  const void *dy, *w;
+  void *dx;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* dw = beta * dw + .., db (N) likewise (NULL: not computed); beta is 0 or 1 */
 struct trm_conv2d_backward_weights {
   struct trm_conv2d conv;
-  const float *x, *dy;
+  const void *x, *dy;
   float beta;
   float *dw, *db;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* planes = B * C. argmax (planes, OH, OW): index in its plane of the largest element, the first of equal ones; NaN is
  * larger than all. Padding is never chosen: pad < kernel. */
 struct trm_max_pool_forward {
   struct trm_window2d window;
-  const float *x;
-  float *y;
+  const void *x;
+  void *y;
   int32_t *argmax;
   size_t planes;
+  enum trm_value_type type;
 };
 
 /* dx = the sum of dy over the windows whose largest element it was; overwrites dx */
 struct trm_max_pool_backward {
   struct trm_window2d window;
-  const float *dy;
+  const void *dy;
   const int32_t *argmax;
-  float *dx;
+  void *dx;
   size_t planes;
+  enum trm_value_type type;
 };
 
 /* The mean over the window; padding counts as zeros. */
 struct trm_avg_pool_forward {
   struct trm_window2d window;
-  const float *x;
-  float *y;
+  const void *x;
+  void *y;
   size_t planes;
+  enum trm_value_type type;
 };
 
 /* dx = the sum of dy / (KH KW) over the windows that an element is in; overwrites dx */
 struct trm_avg_pool_backward {
   struct trm_window2d window;
-  const float *dy;
-  float *dx;
+  const void *dy;
+  void *dx;
   size_t planes;
+  enum trm_value_type type;
 };
 
 /* -- batch normalization, x (B, C, S); mean, square, w, bias (C); z = (x - mean) / sqrt(square / count + epsilon) */
@@ -414,56 +454,66 @@ struct trm_avg_pool_backward {
 /* moments (2, C): mean, and the sum of squares about it */
 struct trm_batch_norm_moments {
   struct trm_batch_norm bn;
-  const float *x;
+  const void *x;
   float *moments;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* y = z * w + bias; y may be x */
 struct trm_batch_norm_forward {
   struct trm_batch_norm bn;
-  const float *x, *mean, *square, *w, *bias;
-  float *y;
+  const void *x;
+  const float *mean, *square, *w, *bias;
+  void *y;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* sums (2, C): of dy, and of dy * z */
 struct trm_batch_norm_sums {
   struct trm_batch_norm bn;
-  const float *x, *mean, *square, *dy;
+  const void *x, *dy;
+  const float *mean, *square;
   float *sums;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* dx = w / sqrt(square / count + epsilon) * (dy - sums[0] / count - z * sums[1] / count); dx may be dy */
 struct trm_batch_norm_backward {
   struct trm_batch_norm bn;
-  const float *x, *mean, *square, *w, *dy, *sums;
-  float *dx;
+  const void *x, *dy;
+  const float *mean, *square, *w, *sums;
+  void *dx;
   size_t b;
+  enum trm_value_type type;
 };
 
-/* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not computed), and the
- * gradient dz (B, C) = scale * d loss / dz (NULL: not computed; may be z). */
+/* -- losses. z (B, C) scores, values. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not computed), and
+ * the gradient dz (B, C) = scale * d loss / dz (NULL: not computed; may be z). */
 
 /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
  * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. */
 struct trm_softmax_cross_entropy {
-  const float *z;
+  const void *z;
   const int32_t *target; /* (B) */
   float scale, smoothing;
-  float *loss, *correct, *dz;
+  float *loss, *correct;
+  void *dz;
   size_t b, c;
+  enum trm_value_type type;
 };
 
 /* The same of scores (B, C) that are the classes [low, high) of each row, in two steps. stats (B, TRM_SCORES_FIELDS)
  * from z; a target that is no class of the whole is a failure, its row's sum is NaN. */
 struct trm_softmax_shard_stats {
-  const float *z;
+  const void *z;
   const int32_t *target; /* (B) */
   struct trm_vocab_shard v;
   float *stats;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* From the stats of all shards, (ranks, B, TRM_SCORES_FIELDS), rank k's classes being trm_interval k of v.total: the
@@ -481,29 +531,36 @@ struct trm_softmax_shard_join {
 /* Then, with max and sum, and least = scale * s / whole: dz (B, C) = scale * exp(z - max) /
  * sum - least, less scale * (1 - s) at the target; 0 where the target is TRM_IGNORE_INDEX. dz may be z. */
 struct trm_softmax_shard_gradient {
-  const float *z;
+  const void *z;
   const int32_t *target; /* (B) */
   struct trm_vocab_shard v;
   const float *max, *sum;
   float scale, smoothing;
-  float *dz;
+  void *dz;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* loss = mean over F of (z - target)^2; correct is written 0 */
 struct trm_mean_squared_error {
-  const float *z, *target; /* (B, F), (B, F) */
+  const void *z;
+  const float *target; /* (B, F) */
   float scale;
-  float *loss, *correct, *dz;
+  float *loss, *correct;
+  void *dz;
   size_t b, f;
+  enum trm_value_type type;
 };
 
 /* One score per row, target in {-1, +1}. logistic: log(1 + exp(-t z)); hinge: max(0, 1 - t z) */
 struct trm_margin_loss {
-  const float *z, *target; /* (B), (B) */
+  const void *z;
+  const float *target; /* (B) */
   float scale;
-  float *loss, *correct, *dz;
+  float *loss, *correct;
+  void *dz;
   size_t b;
+  enum trm_value_type type;
 };
 
 /* -- flat arrays (n) */
@@ -515,6 +572,22 @@ struct trm_sum {
   const float *const *from;
   int count;
   size_t n;
+};
+
+/* y (n) = a + b, values; y may be a or b */
+struct trm_add {
+  const void *a, *b;
+  void *y;
+  size_t n;
+  enum trm_value_type type;
+};
+
+/* to (n) = from (n) in another type, rounded; arrays of the same type are copied */
+struct trm_convert {
+  const void *from;
+  void *to;
+  size_t n;
+  enum trm_value_type type_from, type_to;
 };
 
 /* *result = (adds: its old value +) the sum of x^2, blocked, in double */
@@ -541,37 +614,35 @@ struct trm_clip {
 };
 
 /* ratio (tensors) of lars and lamb (nn/optimizer.h), from norm (tensors, 2): squared norms of w and g, 0 for tensors
- * whose ratio is 1. Of update: rule, scale and l2. */
+ * whose ratio is 1. Of update: rule, scale or that of now, l2. */
 struct trm_trust_ratios {
   struct trm_update update;
   double trust;
-  const struct trm_step *step; /* NULL, or: its scale instead of update's */
   const double *norm;
   float *ratio;
   size_t tensors;
 };
 
-/* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL */
+/* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL. rounded (n):
+ * the new w in bfloat16; NULL: not written. */
 struct trm_update_arrays {
   struct trm_update update;
   const struct trm_update_run *run; /* (runs) host, the last one ends at n; NULL: all elements as update says */
   size_t runs;
   const float *ratio;               /* factors of the runs' rates; NULL: 1 */
-  const struct trm_step *step;      /* NULL: as update says */
-  enum trm_step_use use;
   float *w;
   const float *g;
   float *first, *second;
+  trm_bf16 *rounded;
   size_t n;
 };
 
 /* The first half of lamb: moves the moments first and second as adam does, and g becomes the direction
- * first^ / (sqrt(second^) + epsilon) + decay * w, ^ with bias correction. run, step: as of an update, TRM_STEP_RULE */
+ * first^ / (sqrt(second^) + epsilon) + decay * w, ^ with bias correction. run: as of an update */
 struct trm_lamb_direction {
   struct trm_update update;
   const struct trm_update_run *run; /* (runs) host */
   size_t runs;
-  const struct trm_step *step;
   const float *w;
   float *g, *first, *second;
   size_t n;
@@ -617,6 +688,8 @@ struct trm_lamb_direction {
   X(logistic, trm_margin_loss)                                                  \
   X(hinge, trm_margin_loss)                                                     \
   X(sum, trm_sum)                                                               \
+  X(add, trm_add)                                                               \
+  X(convert, trm_convert)                                                       \
   X(norm_squared, trm_norm_squared)                                             \
   X(tally, trm_tally)                                                           \
   X(clip, trm_clip)                                                             \

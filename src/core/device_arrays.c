@@ -4,13 +4,19 @@
 /* An array of n elements that are all accessed; one of which only `some` are, of `n` that lie from the first to the
  * last. NULL: not accessed. */
 #define ARRAY(name, n, access) PART(name, n, n, access)
-#define PART(name, n, some, access)                               \
-  {offsetof(__typeof__(*call), name), 0, call->name ? access : 0, \
-   (n) * sizeof(*call->name), (some) * sizeof(*call->name)}
+#define PART(name, n, some, access) PART_OF(name, sizeof(*call->name), n, some, access)
+#define PART_OF(name, bytes, n, some, access) \
+  {offsetof(__typeof__(*call), name), 0, call->name ? access : 0, (n) * (bytes), (some) * (bytes)}
 #define READS(name, n) ARRAY(name, n, TRM_READS)
 #define READS_HOST(name, n) ARRAY(name, n, TRM_READS_HOST)
 #define WRITES(name, n) ARRAY(name, n, TRM_WRITES)
 #define UPDATES(name, n) ARRAY(name, n, TRM_UPDATES)
+/* Of values: their type is the call's. */
+#define ARRAY_VALUES(name, n, access) PART_VALUES(name, n, n, access)
+#define PART_VALUES(name, n, some, access) PART_OF(name, trm_value_bytes(call->type), n, some, access)
+#define READS_VALUES(name, n) ARRAY_VALUES(name, n, TRM_READS)
+#define WRITES_VALUES(name, n) ARRAY_VALUES(name, n, TRM_WRITES)
+#define UPDATES_VALUES(name, n) ARRAY_VALUES(name, n, TRM_UPDATES)
 /* beta * old value + ..: beta = 0 does not read it */
 #define ADDS(name, n) ARRAY(name, n, call->beta == 0 ? TRM_WRITES : TRM_UPDATES)
 
@@ -53,16 +59,18 @@ static size_t arrays_span(bool transposed, size_t rows, size_t columns, size_t l
 }
 
 ARRAYS(trm_gemm,
-       PART(a, arrays_span(call->transpose_a, call->m, call->k, call->lda), call->m * call->k, TRM_READS),
-       PART(b, arrays_span(call->transpose_b, call->k, call->n, call->ldb), call->k * call->n, TRM_READS),
-       PART(c, arrays_span(false, call->m, call->n, call->ldc), call->m * call->n,
-            call->beta == 0 ? TRM_WRITES : TRM_UPDATES))
+       PART_OF(a, trm_value_bytes(call->type_ab), arrays_span(call->transpose_a, call->m, call->k, call->lda),
+               call->m * call->k, TRM_READS),
+       PART_OF(b, trm_value_bytes(call->type_ab), arrays_span(call->transpose_b, call->k, call->n, call->ldb),
+               call->k * call->n, TRM_READS),
+       PART_OF(c, trm_value_bytes(call->type_c), arrays_span(false, call->m, call->n, call->ldc), call->m * call->n,
+               call->beta == 0 ? TRM_WRITES : TRM_UPDATES))
 
 #define CSR READS(x.starts, call->x.rows + 1), READS(x.columns, call->x.entries), READS(x.values, call->x.entries)
 ARRAYS(trm_csr_forward, CSR,
        PART(w, call->n * call->x.features, call->n * arrays_min(call->x.entries, call->x.features), TRM_READS),
-       WRITES(y, call->x.rows * call->n))
-ARRAYS(trm_csr_backward, CSR, READS(dy, call->x.rows * call->n),
+       WRITES_VALUES(y, call->x.rows * call->n))
+ARRAYS(trm_csr_backward, CSR, READS_VALUES(dy, call->x.rows * call->n),
        PART(dw, call->n * call->x.features,
             call->n * (call->beta == 0 ? call->x.features : arrays_min(call->x.entries, call->x.features)),
             call->beta == 0 ? TRM_WRITES : TRM_UPDATES))
@@ -75,22 +83,24 @@ size_t trm_sparse_sgd_rows_arrays(const struct trm_sparse_sgd_rows *call, struct
 
 /* -- rows */
 
-ARRAYS(trm_bias_add, UPDATES(y, call->b * call->n), READS(bias, call->n))
-ARRAYS(trm_bias_backward, READS(dy, call->b * call->n), ADDS(db, call->n))
-ARRAYS(trm_activation_forward, READS(x, call->n), WRITES(y, call->n))
+ARRAYS(trm_bias_add, UPDATES_VALUES(y, call->b * call->n), READS(bias, call->n))
+ARRAYS(trm_bias_backward, READS_VALUES(dy, call->b * call->n), ADDS(db, call->n))
+ARRAYS(trm_activation_forward, READS_VALUES(x, call->n), WRITES_VALUES(y, call->n))
 
 static bool arrays_reads_input(enum trm_activation kind)
 {
   return kind == TRM_GELU || kind == TRM_GELU_TANH;
 }
 
-ARRAYS(trm_activation_backward, ARRAY(x, call->n, arrays_reads_input(call->kind) ? TRM_READS : 0),
-       ARRAY(y, call->n, arrays_reads_input(call->kind) ? 0 : TRM_READS), READS(dy, call->n), WRITES(dx, call->n))
-ARRAYS(trm_dropout, READS(mask.step, 1), READS(x, call->b * call->f), WRITES(y, call->b * call->f))
-ARRAYS(trm_norm_forward, READS(x, call->r * call->d), READS(gain, call->d), READS(bias, call->d),
-       WRITES(y, call->r * call->d), WRITES(mean, call->r), WRITES(scale, call->r))
-ARRAYS(trm_norm_backward, READS(x, call->r * call->d), READS(gain, call->d), READS(mean, call->r),
-       READS(scale, call->r), READS(dy, call->r * call->d), WRITES(dx, call->r * call->d), ADDS(dgain, call->d),
+ARRAYS(trm_activation_backward, ARRAY_VALUES(x, call->n, arrays_reads_input(call->kind) ? TRM_READS : 0),
+       ARRAY_VALUES(y, call->n, arrays_reads_input(call->kind) ? 0 : TRM_READS), READS_VALUES(dy, call->n),
+       WRITES_VALUES(dx, call->n))
+ARRAYS(trm_dropout, READS(mask.step, 1), READS_VALUES(x, call->b * call->f), WRITES_VALUES(y, call->b * call->f))
+ARRAYS(trm_norm_forward, READS_VALUES(x, call->r * call->d), READS(gain, call->d), READS(bias, call->d),
+       WRITES_VALUES(y, call->r * call->d), WRITES(mean, call->r), WRITES(scale, call->r))
+ARRAYS(trm_norm_backward, READS_VALUES(x, call->r * call->d), READS(gain, call->d), READS(mean, call->r),
+       READS(scale, call->r), READS_VALUES(dy, call->r * call->d), WRITES_VALUES(dx, call->r * call->d),
+       ADDS(dgain, call->d),
        ADDS(dbias, call->d))
 
 /* -- sequences */
@@ -102,8 +112,8 @@ static size_t arrays_tokens(const struct trm_vocab_shard *v)
 
 ARRAYS(trm_embedding_forward, READS(token, call->r),
        PART(w, arrays_tokens(&call->v) * call->d, arrays_min(call->r, arrays_tokens(&call->v)) * call->d, TRM_READS),
-       WRITES(y, call->r * call->d))
-ARRAYS(trm_embedding_backward, READS(token, call->r), READS(dy, call->r * call->d),
+       WRITES_VALUES(y, call->r * call->d))
+ARRAYS(trm_embedding_backward, READS(token, call->r), READS_VALUES(dy, call->r * call->d),
        PART(dw, arrays_tokens(&call->v) * call->d,
             (call->beta == 1 ? arrays_min(call->r, arrays_tokens(&call->v)) : arrays_tokens(&call->v)) * call->d,
             call->beta == 0 ? TRM_WRITES : TRM_UPDATES))
@@ -119,14 +129,16 @@ static size_t arrays_values(const struct trm_attention *shape)
   return arrays_heads(shape) * shape->head_dim;
 }
 
-ARRAYS(trm_attention_forward, READS(qkv, 3 * arrays_values(&call->shape)), WRITES(y, arrays_values(&call->shape)),
+ARRAYS(trm_attention_forward, READS_VALUES(qkv, 3 * arrays_values(&call->shape)),
+       WRITES_VALUES(y, arrays_values(&call->shape)),
        WRITES(row, 2 * arrays_heads(&call->shape)))
-ARRAYS(trm_attention_backward, READS(qkv, 3 * arrays_values(&call->shape)), READS(row, 2 * arrays_heads(&call->shape)),
-       READS(dy, arrays_values(&call->shape)), WRITES(dqkv, 3 * arrays_values(&call->shape)))
-ARRAYS(trm_rotary, PART(x, 3 * arrays_values(&call->shape), 2 * arrays_values(&call->shape), TRM_UPDATES))
-ARRAYS(trm_swiglu_forward, READS(x, 2 * call->r * call->f), WRITES(y, call->r * call->f))
-ARRAYS(trm_swiglu_backward, READS(x, 2 * call->r * call->f), READS(dy, call->r * call->f),
-       WRITES(dx, 2 * call->r * call->f))
+ARRAYS(trm_attention_backward, READS_VALUES(qkv, 3 * arrays_values(&call->shape)),
+       READS(row, 2 * arrays_heads(&call->shape)),
+       READS_VALUES(dy, arrays_values(&call->shape)), WRITES_VALUES(dqkv, 3 * arrays_values(&call->shape)))
+ARRAYS(trm_rotary, PART_VALUES(x, 3 * arrays_values(&call->shape), 2 * arrays_values(&call->shape), TRM_UPDATES))
+ARRAYS(trm_swiglu_forward, READS_VALUES(x, 2 * call->r * call->f), WRITES_VALUES(y, call->r * call->f))
+ARRAYS(trm_swiglu_backward, READS_VALUES(x, 2 * call->r * call->f), READS_VALUES(dy, call->r * call->f),
+       WRITES_VALUES(dx, 2 * call->r * call->f))
 
 /* -- images */
 
@@ -144,54 +156,65 @@ static size_t arrays_out(const struct trm_window2d *window, size_t planes)
 #define IMAGES_IN arrays_in(&call->conv.window, call->b * call->conv.channels)
 #define IMAGES_OUT arrays_out(&call->conv.window, call->b * call->conv.units)
 #define CONV_WEIGHTS trm_conv2d_weights(&call->conv)
-ARRAYS(trm_conv2d_forward, READS(x, IMAGES_IN), READS(w, CONV_WEIGHTS), READS(bias, call->conv.units),
-       WRITES(y, IMAGES_OUT))
-ARRAYS(trm_conv2d_backward_data, READS(dy, IMAGES_OUT), READS(w, CONV_WEIGHTS), WRITES(dx, IMAGES_IN))
-ARRAYS(trm_conv2d_backward_weights, READS(x, IMAGES_IN), READS(dy, IMAGES_OUT), ADDS(dw, CONV_WEIGHTS),
+ARRAYS(trm_conv2d_forward, READS_VALUES(x, IMAGES_IN), READS_VALUES(w, CONV_WEIGHTS), READS(bias, call->conv.units),
+       WRITES_VALUES(y, IMAGES_OUT))
+ARRAYS(trm_conv2d_backward_data, READS_VALUES(dy, IMAGES_OUT), READS_VALUES(w, CONV_WEIGHTS),
+       WRITES_VALUES(dx, IMAGES_IN))
+ARRAYS(trm_conv2d_backward_weights, READS_VALUES(x, IMAGES_IN), READS_VALUES(dy, IMAGES_OUT), ADDS(dw, CONV_WEIGHTS),
        ADDS(db, call->conv.units))
 
 #define PLANES_IN arrays_in(&call->window, call->planes)
 #define PLANES_OUT arrays_out(&call->window, call->planes)
-ARRAYS(trm_max_pool_forward, READS(x, PLANES_IN), WRITES(y, PLANES_OUT), WRITES(argmax, PLANES_OUT))
-ARRAYS(trm_max_pool_backward, READS(dy, PLANES_OUT), READS(argmax, PLANES_OUT), WRITES(dx, PLANES_IN))
-ARRAYS(trm_avg_pool_forward, READS(x, PLANES_IN), WRITES(y, PLANES_OUT))
-ARRAYS(trm_avg_pool_backward, READS(dy, PLANES_OUT), WRITES(dx, PLANES_IN))
+ARRAYS(trm_max_pool_forward, READS_VALUES(x, PLANES_IN), WRITES_VALUES(y, PLANES_OUT), WRITES(argmax, PLANES_OUT))
+ARRAYS(trm_max_pool_backward, READS_VALUES(dy, PLANES_OUT), READS(argmax, PLANES_OUT), WRITES_VALUES(dx, PLANES_IN))
+ARRAYS(trm_avg_pool_forward, READS_VALUES(x, PLANES_IN), WRITES_VALUES(y, PLANES_OUT))
+ARRAYS(trm_avg_pool_backward, READS_VALUES(dy, PLANES_OUT), WRITES_VALUES(dx, PLANES_IN))
 
 /* -- batch normalization */
 
 #define SAMPLES (call->b * call->bn.channels * call->bn.size)
 #define CHANNELS call->bn.channels
-ARRAYS(trm_batch_norm_moments, READS(x, SAMPLES), WRITES(moments, 2 * CHANNELS))
-ARRAYS(trm_batch_norm_forward, READS(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS), READS(w, CHANNELS),
-       READS(bias, CHANNELS), WRITES(y, SAMPLES))
-ARRAYS(trm_batch_norm_sums, READS(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS), READS(dy, SAMPLES),
+ARRAYS(trm_batch_norm_moments, READS_VALUES(x, SAMPLES), WRITES(moments, 2 * CHANNELS))
+ARRAYS(trm_batch_norm_forward, READS_VALUES(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS),
+       READS(w, CHANNELS),
+       READS(bias, CHANNELS), WRITES_VALUES(y, SAMPLES))
+ARRAYS(trm_batch_norm_sums, READS_VALUES(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS),
+       READS_VALUES(dy, SAMPLES),
        WRITES(sums, 2 * CHANNELS))
-ARRAYS(trm_batch_norm_backward, READS(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS), READS(w, CHANNELS),
-       READS(dy, SAMPLES), READS(sums, 2 * CHANNELS), WRITES(dx, SAMPLES))
+ARRAYS(trm_batch_norm_backward, READS_VALUES(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS),
+       READS(w, CHANNELS),
+       READS_VALUES(dy, SAMPLES), READS(sums, 2 * CHANNELS), WRITES_VALUES(dx, SAMPLES))
 
 /* -- losses */
 
-ARRAYS(trm_softmax_cross_entropy, READS(z, call->b * call->c), READS(target, call->b), WRITES(loss, call->b),
-       WRITES(correct, call->b), WRITES(dz, call->b * call->c))
+ARRAYS(trm_softmax_cross_entropy, READS_VALUES(z, call->b * call->c), READS(target, call->b), WRITES(loss, call->b),
+       WRITES(correct, call->b), WRITES_VALUES(dz, call->b * call->c))
 #define SHARD (call->b * arrays_tokens(&call->v))
-ARRAYS(trm_softmax_shard_stats, READS(z, SHARD), READS(target, call->b), WRITES(stats, call->b * TRM_SCORES_FIELDS))
+ARRAYS(trm_softmax_shard_stats, READS_VALUES(z, SHARD), READS(target, call->b),
+       WRITES(stats, call->b * TRM_SCORES_FIELDS))
 ARRAYS(trm_softmax_shard_join, READS(stats, call->ranks * call->b * TRM_SCORES_FIELDS), READS(target, call->b),
        WRITES(loss, call->b), WRITES(correct, call->b), WRITES(max, call->b), WRITES(sum, call->b))
-ARRAYS(trm_softmax_shard_gradient, READS(z, SHARD), READS(target, call->b), READS(max, call->b), READS(sum, call->b),
-       WRITES(dz, SHARD))
-ARRAYS(trm_mean_squared_error, READS(z, call->b * call->f), READS(target, call->b * call->f), WRITES(loss, call->b),
-       WRITES(correct, call->b), WRITES(dz, call->b * call->f))
-ARRAYS(trm_margin_loss, READS(z, call->b), READS(target, call->b), WRITES(loss, call->b), WRITES(correct, call->b),
-       WRITES(dz, call->b))
+ARRAYS(trm_softmax_shard_gradient, READS_VALUES(z, SHARD), READS(target, call->b), READS(max, call->b),
+       READS(sum, call->b),
+       WRITES_VALUES(dz, SHARD))
+ARRAYS(trm_mean_squared_error, READS_VALUES(z, call->b * call->f), READS(target, call->b * call->f),
+       WRITES(loss, call->b),
+       WRITES(correct, call->b), WRITES_VALUES(dz, call->b * call->f))
+ARRAYS(trm_margin_loss, READS_VALUES(z, call->b), READS(target, call->b), WRITES(loss, call->b),
+       WRITES(correct, call->b),
+       WRITES_VALUES(dz, call->b))
 
 /* -- flat arrays */
 
 ARRAYS(trm_sum, {offsetof(struct trm_sum, from), call->count, call->count > 0 ? TRM_READS : 0,
                  call->n * sizeof(float), call->n * sizeof(float)}, WRITES(to, call->n))
+ARRAYS(trm_add, READS_VALUES(a, call->n), READS_VALUES(b, call->n), WRITES_VALUES(y, call->n))
+ARRAYS(trm_convert, PART_OF(from, trm_value_bytes(call->type_from), call->n, call->n, TRM_READS),
+       PART_OF(to, trm_value_bytes(call->type_to), call->n, call->n, TRM_WRITES))
 ARRAYS(trm_norm_squared, READS(x, call->n), ARRAY(result, 1, call->adds ? TRM_UPDATES : TRM_WRITES))
 ARRAYS(trm_tally, READS(loss, call->rows), READS(correct, call->rows), UPDATES(step, 1))
 ARRAYS(trm_clip, UPDATES(step, 1))
-ARRAYS(trm_trust_ratios, READS(step, 1), READS(norm, 2 * call->tensors), WRITES(ratio, call->tensors))
+ARRAYS(trm_trust_ratios, READS(update.now, 1), READS(norm, 2 * call->tensors), WRITES(ratio, call->tensors))
 static size_t arrays_ratios(const struct trm_update_arrays *call)
 {
   size_t ratios = 0;
@@ -202,7 +225,8 @@ static size_t arrays_ratios(const struct trm_update_arrays *call)
   return ratios;
 }
 
-ARRAYS(trm_update_arrays, READS_HOST(run, call->runs), READS(step, 1), READS(ratio, arrays_ratios(call)),
-       UPDATES(w, call->n), READS(g, call->n), UPDATES(first, call->n), UPDATES(second, call->n))
-ARRAYS(trm_lamb_direction, READS_HOST(run, call->runs), READS(step, 1), READS(w, call->n), UPDATES(g, call->n),
+ARRAYS(trm_update_arrays, READS_HOST(run, call->runs), READS(update.now, 1), READS(ratio, arrays_ratios(call)),
+       UPDATES(w, call->n), READS(g, call->n), UPDATES(first, call->n), UPDATES(second, call->n),
+       ARRAY(rounded, call->n, call->update.now ? TRM_UPDATES : TRM_WRITES)) /* unless skipped */
+ARRAYS(trm_lamb_direction, READS_HOST(run, call->runs), READS(update.now, 1), READS(w, call->n), UPDATES(g, call->n),
        UPDATES(first, call->n), UPDATES(second, call->n))

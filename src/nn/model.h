@@ -65,9 +65,9 @@ struct trm_model {
   float *transient;                /* device: arrays of one pass only, shared by all chunks and slots */
   struct trm_arena_plan *plan;
   float *tied_gradient;          /* device: contribution of the later tied layer, if accumulates; else NULL */
-  float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
+  struct trm_step *sums;         /* device: of a pass without a step; the arrays of rows lie behind it */
+  float *row_loss, *row_correct; /* device, (max_rows, targets) each */
   float *row_scratch;            /* device, (max_rows, targets, fields): sharded scores only (nn/loss.h) */
-  float *host_rows;              /* host, (4, max_rows, targets) */
   const float *scores;           /* device, (B, C), of tokens (B, T, V), of the last forward or evaluate; train
                                     overwrites them */
 };
@@ -143,7 +143,8 @@ float *trm_model_chunk_output(const struct trm_model *model, bool gradient, cons
 /* Forward alone: scores (B, C) are left in model->scores. */
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
 
-/* Forward and loss; adds to the loss sums. */
+/* Forward and loss; adds to the loss sums: to *sums, or, in the passes of a step (trm_pass.step), to the step's in
+ * device memory. */
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);
 
 /* Forward, loss, backward. The loss of each sample (of tokens: the sum over its T positions by T) is weighted with

@@ -1,0 +1,35 @@
+/* bfloat16: the upper half of a float32, 8 bits of significand. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/choices.h"
+
+typedef uint16_t trm_bf16;
+
+/* Returns the bytes of a value. */
+static inline size_t trm_value_bytes(enum trm_value_type type)
+{
+  return type == TRM_VALUES_BF16 ? sizeof(trm_bf16) : sizeof(float);
+}
+
+/* Returns the nearest value, ties to even; NaN stays NaN. */
+static inline trm_bf16 trm_bf16_round(float x)
+{
+  uint32_t word;
+
+  memcpy(&word, &x, sizeof word);
+  const uint32_t rounded = (word + 0x7fff + (word >> 16 & 1)) >> 16, quiet = word >> 16 | 0x40;
+  return (trm_bf16)((word & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+}
+
+static inline float trm_bf16_value(trm_bf16 x)
+{
+  const uint32_t word = (uint32_t)x << 16;
+  float value;
+
+  memcpy(&value, &word, sizeof value);
+  return value;
+}
