@@ -328,11 +328,8 @@ void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct t
     const size_t left = optimizer->tensor[t].end < high ? optimizer->tensor[t].end - at : high - at;
     const size_t count = left < rest ? left : rest;
     if (!optimizer->tensor[t].vector) {
-      double *const to = norm[u + (size_t)t];
-      device->ops->norm_squared(device, &(struct trm_norm_squared){
-        .x = of->w + (at - of->low), .n = count, .result = to});
-      device->ops->norm_squared(device, &(struct trm_norm_squared){
-        .x = g + (at - of->low), .n = count, .result = to + 1});
+      norm[u + (size_t)t][0] = trm_device_norm_squared(device, of->w + (at - of->low), count);
+      norm[u + (size_t)t][1] = trm_device_norm_squared(device, g + (at - of->low), count);
     }
     at += count;
   }

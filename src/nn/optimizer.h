@@ -123,9 +123,8 @@ bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer);
 void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
                            const struct trm_update *hyper, const struct trm_update_interval *to, float *g);
 /* A piece is the part of a tensor in one unit of `unit` elements: the piece of unit u and tensor t has number u + t,
- * which is ascending and unique. Writes the squared norms of w and g of each piece in the interval to norm[number],
- * device; low and low + n are multiples of the unit, or the end of the arrays. Of tensors whose ratio is 1 nothing is
- * written. */
+ * which is ascending and unique. Writes the squared norms of w and g of each piece in the interval to norm[number]; low
+ * and low + n are multiples of the unit, or the end of the arrays. */
 size_t trm_optimizer_norm_count(const struct trm_optimizer *optimizer, size_t unit);
 void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit,
                                  const struct trm_update_interval *of, const float *g, double (*norm)[2]);
