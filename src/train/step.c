@@ -27,11 +27,10 @@ static void step_reduce_partial_gradients(struct trainer *t, size_t low, size_t 
 
 int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
-  const struct trm_strategy_ops *ops = t->strategy.ops;
   if (t->computing)
     return TRM_OK;
   step_reduce_partial_gradients(t, low, high);
-  return ops->grad_ready ? ops->grad_ready(&t->strategy, low, high, sums) : TRM_OK;
+  return trm_staged_arrays_ready(&t->arrays, low, high, sums);
 }
 
 /* Arguments of step_gradient_ready. */
@@ -83,13 +82,19 @@ static int step_forward_backward(struct trainer *t, const struct trainer_batch *
                          final ? step_gradient_ready : NULL, &to);
 }
 
+/* Returns the step in device memory whose sums the passes add to; NULL: they return them. */
+static struct trm_step *step_in_memory(const struct trainer *t)
+{
+  return t->arrays.staged ? NULL : t->strategy.now;
+}
+
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   size_t from, to;
   trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
   const size_t micro_batches = (size_t)t->options->train.accumulate;
   struct trm_pass pass = trainer_pass(t);
-  pass.step = t->strategy.now;
+  pass.step = step_in_memory(t);
   for (size_t i = 0; i < micro_batches; i++) {
     const bool last = i + 1 == micro_batches;
     size_t a, b;
@@ -128,7 +133,7 @@ static void step_add_lane(const struct trainer *t, int number)
 {
   struct trm_device *device = t->modules->device;
   const size_t elements = t->model.parameters;
-  float *g = t->strategy.g;
+  float *g = t->arrays.g;
   int level = 0;
   for (; number >> level & 1; level++) {
     const float *const pair[2] = {g, t->lanes.subtree_sum[level]};
@@ -142,7 +147,7 @@ int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, st
 {
   const size_t lanes = (size_t)t->options->run.lanes, first = (size_t)(t->strategy.batch_shard * t->lanes.count);
   struct trm_pass pass = trainer_pass(t);
-  pass.step = t->strategy.now;
+  pass.step = step_in_memory(t);
   pass.reduce = NULL; /* a lane is a pass by itself */
   for (int lane = 0; lane < t->lanes.count; lane++) {
     size_t from, to;
@@ -236,8 +241,9 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
 {
   trm_trace_set_step((int64_t)batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
-  trm_strategy_begin_step(&t->strategy, batch->rate, t->samples - t->position + batch->low, sums);
-  int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
+  if (step_in_memory(t))
+    trm_strategy_begin_step(&t->strategy, batch->rate, t->samples - t->position + batch->low, sums);
+  int status = trm_staged_arrays_begin(&t->arrays);
   if (status == TRM_OK)
     status = step_gradient(t, batch, sums);
   step_abort_on_failure(t, status);
@@ -245,6 +251,8 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
   t->strategy.abandoned = t->slowdown.failed && !t->rows.row; /* a row trainer has made the updates */
   if (t->strategy.abandoned)
     return TRM_OK;
+  if (!step_in_memory(t))
+    trm_strategy_begin_step(&t->strategy, batch->rate, 0, sums);
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }
 
