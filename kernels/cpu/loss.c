@@ -317,7 +317,7 @@ static double loss_sum_pairwise(const float *x, size_t n)
   return sum;
 }
 
-void cpu_tally(struct trm_device *device, const struct trm_tally *call)
+void cpu_sum_losses(struct trm_device *device, const struct trm_sum_losses *call)
 {
   struct trm_step *step = call->step;
   size_t correct = 0, counted = 0;

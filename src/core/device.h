@@ -137,7 +137,7 @@ struct trm_batch_norm {
 };
 
 /* A training step's numbers, in device memory: calls that read them there have the same arguments in every step. The
- * host writes all before the step; the kernels tally, norm_squared and clip make the second part, which begins as 0. */
+ * host writes all before the step; the kernels sum_losses, norm_squared and clip make the sums, scale and skip. */
 struct trm_step {
   uint64_t number;    /* of the update, 1-based */
   uint64_t first_row; /* global position in the run of the batch's row 0 */
@@ -178,7 +178,7 @@ struct trm_attention {
 
 #define TRM_IGNORE_INDEX (-1) /* a target that does not count */
 
-/* What an update takes from the step in device memory. */
+/* An update takes this from the step in device memory. */
 enum trm_step_use {
   TRM_STEP_RULE,    /* number, scale; rates are multiplied by the rate */
   TRM_STEP_RATE,    /* rates are multiplied by the rate */
@@ -600,7 +600,7 @@ struct trm_norm_squared {
 
 /* Adds to the step's sums: loss and correct (rows) by pairwise summation in double. A row with correct < 0 does not
  * count in rows and correct. */
-struct trm_tally {
+struct trm_sum_losses {
   const float *loss, *correct;
   struct trm_step *step;
   size_t rows;
@@ -691,7 +691,7 @@ struct trm_lamb_direction {
   X(add, trm_add)                                                               \
   X(convert, trm_convert)                                                       \
   X(norm_squared, trm_norm_squared)                                             \
-  X(tally, trm_tally)                                                           \
+  X(sum_losses, trm_sum_losses)                                                 \
   X(clip, trm_clip)                                                             \
   X(trust_ratios, trm_trust_ratios)                                             \
   X(update, trm_update_arrays)                                                  \
@@ -743,7 +743,7 @@ static inline struct trm_device *trm_device_host(struct trm_device *device)
 static inline double trm_device_norm_squared(struct trm_device *device, const float *x, size_t n)
 {
   double result;
-  const struct trm_norm_squared call = {.x = x, .n = n, .result = device->host_memory ? &result : device->number};
+  const struct trm_norm_squared call = {x, n, false, device->host_memory ? &result : device->number};
 
   device->ops->norm_squared(device, &call);
   if (!device->host_memory)

@@ -212,7 +212,7 @@ ARRAYS(trm_add, READS_VALUES(a, call->n), READS_VALUES(b, call->n), WRITES_VALUE
 ARRAYS(trm_convert, PART_OF(from, trm_value_bytes(call->type_from), call->n, call->n, TRM_READS),
        PART_OF(to, trm_value_bytes(call->type_to), call->n, call->n, TRM_WRITES))
 ARRAYS(trm_norm_squared, READS(x, call->n), ARRAY(result, 1, call->adds ? TRM_UPDATES : TRM_WRITES))
-ARRAYS(trm_tally, READS(loss, call->rows), READS(correct, call->rows), UPDATES(step, 1))
+ARRAYS(trm_sum_losses, READS(loss, call->rows), READS(correct, call->rows), UPDATES(step, 1))
 ARRAYS(trm_clip, UPDATES(step, 1))
 ARRAYS(trm_trust_ratios, READS(update.now, 1), READS(norm, 2 * call->tensors), WRITES(ratio, call->tensors))
 static size_t arrays_ratios(const struct trm_update_arrays *call)

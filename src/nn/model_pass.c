@@ -329,7 +329,7 @@ static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float
     ops->fill(pass->device, (float *)model->sums, 0, sizeof *model->sums / sizeof(float));
   if (call.rows) {
     (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
-    ops->tally(pass->device, &(struct trm_tally){
+    ops->sum_losses(pass->device, &(struct trm_sum_losses){
       .loss = model->row_loss, .correct = model->row_correct, .step = step, .rows = call.rows});
   }
   return pass->step ? TRM_OK : pass_read_sums(model, sums);

@@ -60,7 +60,7 @@ void swiglu_reference(struct trm_device *device);
 void sum_tree(struct trm_device *device);
 void norm_reference(struct trm_device *device);
 void update_reference(struct trm_device *device);
-void step_tally(struct trm_device *device);
+void step_loss_sums(struct trm_device *device);
 void step_clip(struct trm_device *device);
 void step_ratios(struct trm_device *device);
 void step_update(struct trm_device *device);

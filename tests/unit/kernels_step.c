@@ -19,7 +19,7 @@ static struct trm_step step_read(struct trm_device *device, const struct trm_ste
   return step;
 }
 
-void step_tally(struct trm_device *device)
+void step_loss_sums(struct trm_device *device)
 {
   static const size_t sizes[] = {0, 1, 33, 1000};
 
@@ -38,7 +38,7 @@ void step_tally(struct trm_device *device)
       counted += correct[i] >= 0;
     }
     struct trm_step *on = step_upload(device, &start);
-    device->ops->tally(device, &(struct trm_tally){
+    device->ops->sum_losses(device, &(struct trm_sum_losses){
       .loss = device_floats(device, loss, rows), .correct = device_floats(device, correct, rows), .step = on,
       .rows = rows});
     const struct trm_step got = step_read(device, on);

@@ -156,7 +156,7 @@ ON_DEVICES(swiglu_reference)
 ON_DEVICES(sum_tree)
 ON_DEVICES(norm_reference)
 ON_DEVICES(update_reference)
-ON_DEVICES(step_tally)
+ON_DEVICES(step_loss_sums)
 ON_DEVICES(step_clip)
 ON_DEVICES(step_ratios)
 ON_DEVICES(step_update)
@@ -232,7 +232,7 @@ int main(void)
     {"sums in the fixed tree", test_sum_tree},
     {"norm against double", test_norm_reference},
     {"updates against double", test_update_reference},
-    {"a step's sums of losses", test_step_tally},
+    {"a step's sums of losses", test_step_loss_sums},
     {"a step's clipping and flag", test_step_clip},
     {"trust ratios", test_step_ratios},
     {"updates by the step in device memory", test_step_update},
