@@ -47,7 +47,8 @@ static void loss_softmax_run(const struct trm_loss_call *c)
 {
   c->device->ops->softmax_cross_entropy(c->device, &(struct trm_softmax_cross_entropy){
     .z = c->scores, .target = c->input->target_class, .scale = c->scale, .smoothing = c->smoothing, .loss = c->row_loss,
-    .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes});
+    .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes,
+    .type = c->type});
 }
 
 /* Vocabulary-parallel (Shoeybi et al. 2019, section 3): ranks exchange a few numbers per row instead of its scores. */
@@ -58,15 +59,15 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
   const int32_t *target = c->input->target_class;
   float *max = c->scratch, *sum = max + r, *stats = sum + r, *all = stats + fields;
   device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
-    .z = c->scores, .target = target, .v = c->shard, .stats = stats, .b = r});
-  trm_axis_allgather(c->axis, stats, all, 1, ranks * fields, 1);
+    .z = c->scores, .target = target, .v = c->shard, .stats = stats, .b = r, .type = c->type});
+  trm_axis_allgather(c->axis, stats, all, 1, ranks * fields, 1, TRM_VALUES_F32);
   device->ops->softmax_shard_join(device, &(struct trm_softmax_shard_join){
     .stats = all, .target = target, .v = c->shard, .ranks = ranks, .smoothing = c->smoothing, .loss = c->row_loss,
     .correct = c->row_correct, .max = max, .sum = sum, .b = r});
   if (c->gradient)
     device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
       .z = c->scores, .target = target, .v = c->shard, .max = max, .sum = sum, .scale = c->scale,
-      .smoothing = c->smoothing, .dz = c->gradient, .b = r});
+      .smoothing = c->smoothing, .dz = c->gradient, .b = r, .type = c->type});
 }
 
 static int loss_squared_check(const struct trm_loss *loss, const struct trm_shape *scores,
@@ -88,7 +89,7 @@ static void loss_squared_run(const struct trm_loss_call *c)
 {
   c->device->ops->mean_squared_error(c->device, &(struct trm_mean_squared_error){
     .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
-    .dz = c->gradient, .b = c->rows, .f = c->classes});
+    .dz = c->gradient, .b = c->rows, .f = c->classes, .type = c->type});
 }
 
 /* Logistic and hinge: one score; two classes, or one value per sample, -1 or +1. */
@@ -108,14 +109,14 @@ static void loss_logistic_run(const struct trm_loss_call *c)
 {
   c->device->ops->logistic(c->device, &(struct trm_margin_loss){
     .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
-    .dz = c->gradient, .b = c->rows});
+    .dz = c->gradient, .b = c->rows, .type = c->type});
 }
 
 static void loss_hinge_run(const struct trm_loss_call *c)
 {
   c->device->ops->hinge(c->device, &(struct trm_margin_loss){
     .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
-    .dz = c->gradient, .b = c->rows});
+    .dz = c->gradient, .b = c->rows, .type = c->type});
 }
 
 static const struct trm_loss loss_softmax_cross_entropy = {
