@@ -116,6 +116,7 @@ tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels_rows.c \
 	tests/unit/kernels_sequences.c \
 	tests/unit/kernels_sparse.c \
+	tests/unit/kernels_step.c \
 	tests/unit/kernels_values.c \
 	tests/unit/test_kernels.c \
 	$(trm_test_devices) $(trm_program_extra)

@@ -57,6 +57,7 @@ static int evaluate_shard(void *context)
     struct trm_input input;
     struct trm_pass pass = *e->pass;
     pass.input = &input;
+    pass.weights_kept = i > 0;
     status = e->dataset->ops->fetch(e->dataset, 0, at, end, &host_batch);
     if (status == TRM_OK)
       status = trm_device_batch_upload(&device_batch, &host_batch, &input);
