@@ -26,6 +26,7 @@ struct trm_train_options {
   int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience;
   double stop_delta, smoothing;
   enum trm_loss_kind loss;
+  enum trm_value_type activations;
 };
 struct trm_optim_options {
   enum trm_update_rule name;

@@ -21,7 +21,7 @@ static void step_reduce_partial_gradients(struct trainer *t, size_t low, size_t 
   for (int n = 0; t->tensor && n < trm_model_parameter_count(&t->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&t->model, n);
     if (p->gradient_partial && p->offset >= low && p->offset < high)
-      trm_axis_allreduce(t->tensor, p->g, p->count);
+      trm_axis_allreduce(t->tensor, p->g, p->count, TRM_VALUES_F32);
   }
 }
 
@@ -83,10 +83,17 @@ static int step_forward_backward(struct trainer *t, const struct trainer_batch *
   TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, low, high, &t->batch));
   TRM_CHECK(trm_device_batch_upload(&t->device_batch, &t->batch, &input));
   pass->input = &input;
-  pass->first_row = t->samples - t->position + low; /* the same for any sharding of the batch */
+  /* the same for any sharding of the batch */
+  pass->first_row = pass->step ? low - batch->low : t->samples - t->position + low;
   struct gradient_context to = {t, sums};
   return trm_model_train(&t->model, pass, 1.0f / (float)(batch->high - batch->low), sums,
                          final ? step_gradient_ready : NULL, &to);
+}
+
+/* Returns the step in device memory whose sums the passes add to; NULL: they return them. */
+static struct trm_step *step_in_memory(const struct trainer *t)
+{
+  return t->arrays.staged ? NULL : t->strategy.now;
 }
 
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
@@ -95,12 +102,14 @@ int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *b
   trainer_shard(t, batch->high - batch->low, &from, &to);
   const size_t micro_batches = (size_t)t->options->train.accumulate;
   struct trm_pass pass = trainer_pass(t);
+  pass.step = step_in_memory(t);
   for (size_t i = 0; i < micro_batches; i++) {
     const bool last = i + 1 == micro_batches;
     size_t a, b;
     trm_interval(to - from, micro_batches, i, &a, &b);
     pass.beta = i ? 1 : 0;
     pass.more_passes = !last;
+    pass.weights_kept = i > 0;
     const bool final = last || (pass.provider && pass.provider->overwrites_gradient); /* the provider adds them up */
     a += batch->low + from;
     b += batch->low + from;
@@ -147,9 +156,11 @@ int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, st
 {
   const size_t lanes = (size_t)t->options->run.lanes, first = (size_t)(t->strategy.batch_shard * t->lanes.count);
   struct trm_pass pass = trainer_pass(t);
+  pass.step = step_in_memory(t);
   pass.reduce = NULL; /* a lane is a pass by itself */
   for (int lane = 0; lane < t->lanes.count; lane++) {
     size_t from, to;
+    pass.weights_kept = lane > 0;
     trm_interval(batch->high - batch->low, lanes, first + (size_t)lane, &from, &to);
     TRM_CHECK(step_forward_backward(t, batch, batch->low + from, batch->low + to, &pass, false, sums));
     step_add_lane(t, lane);
@@ -244,6 +255,8 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
 {
   trm_trace_set_step((int64_t)batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
+  if (step_in_memory(t))
+    trm_strategy_begin_step(&t->strategy, batch->rate, t->samples - t->position + batch->low, sums);
   int status = trm_staged_arrays_begin(&t->arrays);
   if (status == TRM_OK)
     status = step_gradient(t, batch, sums);
@@ -252,6 +265,8 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
   t->strategy.abandoned = t->slowdown.failed && !t->rows.row; /* a row trainer has made the updates */
   if (t->strategy.abandoned)
     return TRM_OK;
+  if (!step_in_memory(t))
+    trm_strategy_begin_step(&t->strategy, batch->rate, 0, sums);
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }
 

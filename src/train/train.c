@@ -144,6 +144,7 @@ static int train_create_models(struct trainer *t)
   const struct trm_input_spec *spec = &t->data->spec;
   const char *loss = trm_choice_text("train.loss", o->train.loss);
   TRM_CHECK(trm_model_create(&t->full_model, o->model, loss, spec));
+  TRM_CHECK(trm_model_set_values(&t->full_model, o->train.activations));
   trm_model_log(&t->full_model);
   struct trm_model_part part = {
     .tensor_rank = t->grid->coord[TRM_AXIS_TENSOR],
@@ -153,6 +154,8 @@ static int train_create_models(struct trainer *t)
   int status = trainer_stages_partition(t, &part);
   if (status == TRM_OK)
     status = trm_model_create_part(&t->model, o->model, loss, spec, &part);
+  if (status == TRM_OK)
+    status = trm_model_set_values(&t->model, o->train.activations);
   TRM_CHECK(trm_agree(t->comm, status));
   if (part.tensor_size > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");

@@ -156,7 +156,21 @@ ON_DEVICES(swiglu_reference)
 ON_DEVICES(sum_tree)
 ON_DEVICES(norm_reference)
 ON_DEVICES(update_reference)
+ON_DEVICES(step_loss_sums)
+ON_DEVICES(step_clip)
+ON_DEVICES(step_ratios)
+ON_DEVICES(step_update)
+ON_DEVICES(step_uses)
+ON_DEVICES(step_mask)
 ON_DEVICES(update_slices)
+ON_DEVICES(values_rows)
+ON_DEVICES(values_losses)
+ON_DEVICES(values_sequences)
+ON_DEVICES(values_images)
+ON_DEVICES(values_batch_norm)
+ON_DEVICES(values_products)
+ON_DEVICES(values_sparse)
+ON_DEVICES(values_rounding)
 
 /* Runs a test with other product libraries that support this processor. */
 static void other_products(enum trm_matmul matmul, void (*test)(struct trm_device *device))
@@ -171,6 +185,7 @@ static void test_other_gemm(void)
   other_products(TRM_MATMUL_F32, gemm_reference);
   other_products(TRM_MATMUL_F32, gemm_empty);
   other_products(TRM_MATMUL_F32, attention_reference);
+  other_products(TRM_MATMUL_F32, values_products);
 }
 
 static void test_bf16_gemm(void)
@@ -178,6 +193,8 @@ static void test_bf16_gemm(void)
   other_products(TRM_MATMUL_BF16, gemm_reference);
   other_products(TRM_MATMUL_BF16, gemm_empty);
   other_products(TRM_MATMUL_BF16, gemm_bfloat16_rounding);
+  other_products(TRM_MATMUL_BF16, values_products);
+  other_products(TRM_MATMUL_BF16, values_sequences);
 }
 
 int main(void)
@@ -226,7 +243,21 @@ int main(void)
     {"sums in the fixed tree", test_sum_tree},
     {"norm against double", test_norm_reference},
     {"updates against double", test_update_reference},
+    {"a step's sums of losses", test_step_loss_sums},
+    {"a step's clipping and flag", test_step_clip},
+    {"trust ratios", test_step_ratios},
+    {"updates by the step in device memory", test_step_update},
+    {"what an update takes from a step", test_step_uses},
+    {"masks by the step in device memory", test_step_mask},
     {"updates of slices equal the whole", test_update_slices},
+    {"bfloat16 values: rows", test_values_rows},
+    {"bfloat16 values: losses", test_values_losses},
+    {"bfloat16 values: sequences", test_values_sequences},
+    {"bfloat16 values: images", test_values_images},
+    {"bfloat16 values: batch normalization", test_values_batch_norm},
+    {"bfloat16 values: products", test_values_products},
+    {"bfloat16 values: sparse rows", test_values_sparse},
+    {"bfloat16 values: conversion, rounded weights", test_values_rounding},
     CU_TEST_INFO_NULL,
   };
   return suite_run("kernels", tests);
