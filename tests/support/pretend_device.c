@@ -355,6 +355,15 @@ struct trm_device *pretend_device_cpu(struct trm_device *device)
   return &pretend_of(device)->cpu;
 }
 
+size_t pretend_device_bytes(const struct trm_device *device)
+{
+  size_t bytes = 0;
+
+  for (const struct block *b = pretend_of(device)->blocks; b; b = b->next)
+    bytes += b->bytes;
+  return bytes;
+}
+
 void pretend_device_close(struct trm_device *device)
 {
   trm_device_close(device);

@@ -15,4 +15,6 @@ extern const struct trm_device_ops pretend_device_few_ops; /* with two kernels: 
 int pretend_device_open(struct trm_device *device, int threads);
 /* Returns the CPU device that computes. */
 struct trm_device *pretend_device_cpu(struct trm_device *device);
+/* Returns the bytes that are allocated. */
+size_t pretend_device_bytes(const struct trm_device *device);
 void pretend_device_close(struct trm_device *device);

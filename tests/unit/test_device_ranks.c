@@ -175,7 +175,8 @@ static void test_sync(void)
             {"run.lanes=4 optim.clip=0.5", 1}, {"optim.name=momentum optim.clip=0.5", 2},
             {"optim.name=adamw optim.ema=0.9 train.accumulate=2", 3}, {"run.lanes=4 optim.clip=0.5", 2},
             {"optim.name=lamb", 2}, {"optim.name=momentum parallel.share=none parallel.bucket=4k", 2},
-            {"model=lenet5", 3}, {"model=resnet20 train.steps=2 data.limit=60", 2}, {GPT "optim.name=adamw", 2});
+            {"model=lenet5", 3}, {"model=resnet20 train.steps=2 data.limit=60", 2}, {GPT "optim.name=adamw", 2},
+            {GPT "train.activations=bf16 optim.name=adamw train.accumulate=2", 2});
 }
 
 /* One worker: the updates come in order. With a server the worker is on one kind of device, the server on another. */
@@ -212,7 +213,9 @@ static void test_axes(void)
             {GPT "parallel.tensor=2 optim.name=adamw", 4}, {"parallel.pipeline=2 train.accumulate=2", 4},
             {"parallel.pipeline=2 parallel.schedule=2bw train.accumulate=2", 4},
             {GPT "parallel.pipeline=2 parallel.zero=3 train.accumulate=2", 4},
-            {GPT "parallel.pipeline=2 parallel.zero=1 parallel.share=none train.accumulate=2", 4});
+            {GPT "parallel.pipeline=2 parallel.zero=1 parallel.share=none train.accumulate=2", 4},
+            {"model=resnet20 train.steps=2 data.limit=60 parallel.pipeline=2 parallel.schedule=interleaved "
+             "parallel.chunks=2 train.accumulate=2 parallel.zero=2", 4});
 }
 
 static void test_zero(void)
@@ -221,7 +224,8 @@ static void test_zero(void)
             {GPT "parallel.zero=2 train.accumulate=2", 2}, {GPT "parallel.zero=3 optim.ema=0.9 optim.clip=1", 2},
             {GPT "parallel.zero=3 parallel.share=none parallel.recompute=block optim.name=adamw", 3},
             {"model=resnet20 train.steps=2 data.limit=60 parallel.zero=2 parallel.share=none train.accumulate=2", 2},
-            {"model=resnet20 train.steps=2 data.limit=60 parallel.zero=3", 2});
+            {"model=resnet20 train.steps=2 data.limit=60 parallel.zero=3", 2},
+            {GPT "train.activations=bf16 parallel.zero=3 train.accumulate=2", 2});
 }
 
 /* Optimizer states in files, which are the host's. */

@@ -182,6 +182,30 @@ static void test_devices(void)
   check(&c);
 }
 
+/* On the device are the weights and gradients of a layer at a time, not of the model. */
+static void test_device_bytes(void)
+{
+  const struct setup c = {.text = mlp,
+                          .spec = &vectors,
+                          .optim = {"optim.name", "sgd"},
+                          .share = "none",
+                          .bucket = "1k",
+                          .batch = 12,
+                          .accumulate = 2,
+                          .pretends = 1};
+  if (world->size == 1)
+    return;
+  struct job job;
+  struct trm_loss_sums sums;
+  job_open(&job, &c, 3, world);
+  initial_weights(&job);
+  const size_t before = pretend_device_bytes(&pretend);
+  CHECK(&c, step(&job, 0, 1, &sums) == TRM_OK);
+  const size_t used = pretend_device_bytes(&pretend) - before, largest = 40 * 33 * sizeof(float);
+  CHECK(&c, used >= 2 * largest && used <= 2 * largest + 2 * 64);
+  job_close(&job);
+}
+
 /* Nodes of one and two ranks, and all ranks on one node: with and without shared memory. */
 static void test_nodes(void)
 {
@@ -279,6 +303,7 @@ int main(int argc, char **argv)
     {"norms across stages", test_norms},
     {"trust ratios of sharded tensors", test_ratios},
     {"a device with separate memory", test_devices},
+    {"memory of the device", test_device_bytes},
     CU_TEST_INFO_NULL,
   };
   return method_devices_run(argc, argv, "zero", tests);
