@@ -98,8 +98,9 @@ void trm_layout_apply(struct trm_options *options, const struct trm_layout *layo
 
 /* -- arrays */
 
-/* Counts the arrays of the strategy, without optimizer states in files (parallel.offload). *by_interval: checkpoints
- * read its state interval by interval. *w: the weights, which are no memory; NULL: a parameter provider has them. */
+/* Counts the arrays of the strategy, without optimizer states in files (parallel.offload), and those staged for a
+ * device with memory of its own. *by_interval: checkpoints read its state interval by interval. *w: the weights, which
+ * are no memory; NULL: a parameter provider has them. */
 static int layout_memory_count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout,
                                         const struct trm_model *model, struct trm_dry_run_account *account,
                                         bool *by_interval, float **w)
