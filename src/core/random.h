@@ -26,7 +26,7 @@ enum trm_purpose {
 };
 
 /* out = Philox4x32-10(counter, key). Inline, for loops. */
-static inline void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+TRM_ON_DEVICE static inline void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
   uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
   for (int round = 0; round < 10; round++) {
@@ -48,7 +48,7 @@ static inline void trm_philox(const uint32_t counter[4], const uint32_t key[2], 
 void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index, uint32_t out[4]);
 
 /* The upper 24 bits of a word as a float in [0, 1). */
-static inline float trm_random_unit(uint32_t word)
+TRM_ON_DEVICE static inline float trm_random_unit(uint32_t word)
 {
   return (float)(word >> 8) * 5.9604644775390625e-8f; /* 2^-24 */
 }
