@@ -1,8 +1,8 @@
-/* Matrix products by oneDNN (dnnl.h), versions 2 and 3, in float32 and with factors rounded to bfloat16. The library
- * uses one thread; product.h divides products among threads. bfloat16 requires native instructions: factors are
- * rounded to nearest, ties to even, into work memory for each product; sums and C are float32. A product is much larger
- * than its factors, so rounding costs little (README.md). The library compiles a primitive per shape. Each thread
- * caches its own primitives and memory objects, without locks. */
+/* Matrix products by oneDNN (dnnl.h), versions 2 and 3, in float32 and with factors in bfloat16. The library uses one
+ * thread; product.h divides products among threads. bfloat16 requires native instructions: float32 factors are rounded
+ * to nearest, ties to even, into work memory for each product; sums are float32, and C is rounded once. A product is
+ * much larger than its factors, so rounding costs little (README.md). The library compiles a primitive per shape. Each
+ * thread caches its own primitives and memory objects, without locks. */
 #include <dnnl.h>
 #include <omp.h>
 #include <stdint.h>
@@ -28,7 +28,7 @@ enum { LINE = 64 / sizeof(uint16_t) };
 struct shape {
   size_t m, n, k, lda, ldb, ldc;
   float alpha, beta;
-  uint32_t transpose_a, transpose_b;
+  uint32_t transpose_a, transpose_b, type_c, unused;
 };
 
 enum { A, B, C, SCRATCH, ARRAYS };
@@ -200,8 +200,9 @@ static int onednn_make_entry(struct entry *entry, const struct shape *s)
   int described = 0, status = TRM_OK;
 
   for (; described < 3 && status == TRM_OK; described += status == TRM_OK)
-    status =
-      onednn_describe(&array[described], described == C ? dnnl_f32 : dnnl_bf16, size[described], step[described]);
+    status = onednn_describe(&array[described],
+                             described == C && s->type_c == TRM_VALUES_F32 ? dnnl_f32 : dnnl_bf16, size[described],
+                             step[described]);
   if (status == TRM_OK && (dnnl_primitive_attr_create(&attr) || dnnl_post_ops_create(&post_ops)))
     status = trm_error(TRM_FAILED, "oneDNN: out of memory");
   if (status == TRM_OK)
@@ -228,7 +229,8 @@ static int onednn_make_entry(struct entry *entry, const struct shape *s)
 static struct entry *onednn_find_entry(struct worker *self, const struct shape *s)
 {
   size_t hash = 0;
-  const size_t part[] = {s->m, s->n, s->k, s->lda, s->ldb, s->ldc, s->transpose_a, s->transpose_b, s->beta != 0};
+  const size_t part[] = {s->m, s->n, s->k, s->lda, s->ldb, s->ldc, s->transpose_a,
+                         s->transpose_b, s->beta != 0, s->type_c};
 
   for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
     hash = (hash ^ part[i]) * 0x9e3779b97f4a7c15u;
@@ -267,14 +269,14 @@ static int onednn_set_one_thread(void)
   return before;
 }
 
-static void onednn_multiply_f32(const struct product *p, const struct block *block, int thread)
+static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *block, int thread)
 {
   const int before = onednn_set_one_thread();
   const dnnl_status_t status =
     dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', (dnnl_dim_t)(block->bottom - block->top),
                (dnnl_dim_t)(block->right - block->left), (dnnl_dim_t)p->k, p->alpha,
-               (const float *)p->a + block_a(p, block), (dnnl_dim_t)p->lda, (const float *)p->b + block_b(p, block),
-               (dnnl_dim_t)p->ldb, p->beta, p->c + block->top * p->ldc + block->left, (dnnl_dim_t)p->ldc);
+               block_a(p, block), (dnnl_dim_t)p->lda, block_b(p, block), (dnnl_dim_t)p->ldb, p->beta,
+               block_c(p, block), (dnnl_dim_t)p->ldc);
 
   (void)thread;
   omp_set_num_threads(before);
@@ -283,13 +285,12 @@ static void onednn_multiply_f32(const struct product *p, const struct block *blo
                                       p->n, onednn_status_text(status)));
 }
 
-static int onednn_execute(const struct product *p, const struct block *block, struct worker *self)
+static int onednn_execute(const struct trm_gemm *p, const struct block *block, struct worker *self)
 {
   const struct shape s = {block->bottom - block->top, block->right - block->left, p->k, p->lda, p->ldb, p->ldc,
-                          p->alpha, p->beta, p->transpose_a, p->transpose_b};
+                          p->alpha, p->beta, p->transpose_a, p->transpose_b, p->type_c, 0};
   const struct entry *entry = onednn_find_entry(self, &s);
-  void *data[ARRAYS] = {(uint16_t *)p->a + block_a(p, block), (uint16_t *)p->b + block_b(p, block),
-                        p->c + block->top * p->ldc + block->left,
+  void *data[ARRAYS] = {(void *)block_a(p, block), (void *)block_b(p, block), block_c(p, block),
                         onednn_reserve(&self->scratch, entry->scratch_bytes, "oneDNN's work memory")};
   for (int i = 0; i < ARRAYS; i++)
     DNNL_CHECK(dnnl_memory_set_data_handle(entry->memory[i], data[i]));
@@ -302,7 +303,7 @@ static int onednn_execute(const struct product *p, const struct block *block, st
   return TRM_OK;
 }
 
-static void onednn_multiply_bf16(const struct product *p, const struct block *block, int thread)
+static void onednn_multiply_bf16(const struct trm_gemm *p, const struct block *block, int thread)
 {
   const int before = onednn_set_one_thread();
 
@@ -332,21 +333,20 @@ static const uint16_t *onednn_round_factor(struct buffer *buffer, const float *f
   return to;
 }
 
-static void onednn_gemm_f32(const struct trm_gemm *it)
+static void onednn_gemm_f32(const struct trm_gemm *p)
 {
-  const struct product p = product_of(it);
-
-  product_run(&p, &onednn_limits, blas_threads, onednn_multiply_f32);
+  product_run_widened(p, &onednn_limits, blas_threads, onednn_multiply_f32);
 }
 
 static void onednn_gemm_bf16(const struct trm_gemm *it)
 {
-  struct product p = product_of(it);
+  struct trm_gemm p = *it;
   struct worker *self = &worker[product_thread()];
 
-  if (p.m > 0 && p.n > 0 && p.k > 0) {
+  if (p.type_ab == TRM_VALUES_F32 && p.m > 0 && p.n > 0 && p.k > 0) {
     p.a = onednn_round_factor(&self->factor[A], it->a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, &p.lda);
     p.b = onednn_round_factor(&self->factor[B], it->b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, &p.ldb);
+    p.type_ab = TRM_VALUES_BF16;
   }
   product_run(&p, &onednn_limits, blas_threads, onednn_multiply_bf16);
 }
@@ -415,7 +415,7 @@ static int onednn_open_f32(int threads)
 
 static int onednn_open_bf16(int threads)
 {
-  const struct shape trial = {16, 16, 16, LINE, LINE, 16, 1, 0, false, false};
+  const struct shape trial = {16, 16, 16, LINE, LINE, 16, 1, 0, false, false, TRM_VALUES_F32, 0};
   struct entry entry = {.primitive = NULL};
 
   TRM_CHECK(onednn_open_f32(threads));

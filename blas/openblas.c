@@ -59,26 +59,23 @@ static void openblas_keep_to_one_thread(void)
 #endif
 }
 
-static void openblas_multiply_block(const struct product *p, const struct block *block, int thread)
+static void openblas_multiply_block(const struct trm_gemm *p, const struct block *block, int thread)
 {
   (void)thread;
   cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans,
               (int)(block->bottom - block->top), (int)(block->right - block->left), (int)p->k, p->alpha,
-              (const float *)p->a + block_a(p, block), (int)p->lda, (const float *)p->b + block_b(p, block),
-              (int)p->ldb, p->beta, p->c + block->top * p->ldc + block->left, (int)p->ldc);
+              block_a(p, block), (int)p->lda, block_b(p, block), (int)p->ldb, p->beta, block_c(p, block), (int)p->ldc);
 }
 
-static void openblas_gemm(const struct trm_gemm *it)
+static void openblas_gemm(const struct trm_gemm *p)
 {
-  const struct product p = product_of(it);
-
-  if (p.m > INT_MAX || p.n > INT_MAX || p.k > INT_MAX || p.lda > INT_MAX || p.ldb > INT_MAX || p.ldc > INT_MAX)
+  if (p->m > INT_MAX || p->n > INT_MAX || p->k > INT_MAX || p->lda > INT_MAX || p->ldb > INT_MAX || p->ldc > INT_MAX)
     trm_abort_on_error(
       trm_error(TRM_FAILED, BLAS_NAME ": a product (%zu, %zu) x (%zu, %zu) is too large for the library's integers",
-                p.m, p.k, p.k, p.n));
+                p->m, p->k, p->k, p->n));
   const struct product_limits limits = {(size_t)blas_threads, BLOCK_MIN_WORK};
   openblas_keep_to_one_thread();
-  product_run(&p, &limits, blas_threads, openblas_multiply_block);
+  product_run_widened(p, &limits, blas_threads, openblas_multiply_block);
 }
 
 const struct trm_blas_ops trm_blas_openblas = {

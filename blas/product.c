@@ -5,10 +5,14 @@
 #include <omp.h>
 #endif
 
+#include "core/clones.h"
 #include "core/comm.h"
+#include "core/memory.h"
 
 /* Block sizes are multiples of the micro-kernels' size. */
 #define STEP 16
+/* Elements below which one thread copies as fast as several. */
+#define PARALLEL_MIN ((size_t)1 << 15)
 /* Packing a row or column of a block costs about as much as computing this many elements. */
 #define PACKING 8
 
@@ -22,11 +26,20 @@ int product_thread(void)
 }
 
 /* C = beta * C, for k = 0: libraries refuse a leading dimension of 0. */
-static void product_scale_c(const struct product *p)
+static void product_scale_c(const struct trm_gemm *p)
 {
+  float *c = p->c;
+  trm_bf16 *narrow = p->c;
+
   for (size_t i = 0; i < p->m; i++)
-    for (size_t j = 0; j < p->n; j++)
-      p->c[i * p->ldc + j] = p->beta == 0 ? 0 : p->beta * p->c[i * p->ldc + j];
+    for (size_t j = 0; j < p->n; j++) {
+      const size_t at = i * p->ldc + j;
+
+      if (p->type_c == TRM_VALUES_F32)
+        c[at] = p->beta == 0 ? 0 : p->beta * c[at];
+      else
+        narrow[at] = p->beta == 0 ? 0 : trm_bf16_round(p->beta * trm_bf16_value(narrow[at]));
+    }
 }
 
 /* Interval `index` of `parts` of n rows or columns, a multiple of STEP; the last one includes the remainder. */
@@ -49,7 +62,7 @@ static size_t product_max_part(size_t n, size_t parts)
 }
 
 /* Finds the grid of at most limits->max_blocks blocks with the cheapest largest block; 1 x 1 for a small product. */
-static void product_grid(const struct product *p, const struct product_limits *limits, size_t *rows, size_t *columns)
+static void product_grid(const struct trm_gemm *p, const struct product_limits *limits, size_t *rows, size_t *columns)
 {
   double best = 0;
 
@@ -68,7 +81,7 @@ static void product_grid(const struct product *p, const struct product_limits *l
     }
 }
 
-void product_run(const struct product *p, const struct product_limits *limits, int threads, product_block *compute)
+void product_run(const struct trm_gemm *p, const struct product_limits *limits, int threads, product_block *compute)
 {
   size_t rows, columns;
 
@@ -98,4 +111,64 @@ void product_run(const struct product *p, const struct product_limits *limits, i
     compute(p, &block, 0);
 #endif
   }
+}
+
+/* -- bfloat16 arrays with products of float32 */
+
+CPU_CLONES static void product_widen_row(const trm_bf16 *from, float *to, size_t n)
+{
+#pragma omp simd
+  for (size_t i = 0; i < n; i++)
+    to[i] = trm_bf16_value(from[i]);
+}
+
+CPU_CLONES static void product_round_row(const float *from, trm_bf16 *to, size_t n)
+{
+#pragma omp simd
+  for (size_t i = 0; i < n; i++)
+    to[i] = trm_bf16_round(from[i]);
+}
+
+/* Widens a matrix (rows, columns) to to (rows, columns), packed. */
+static const float *product_widen(const trm_bf16 *from, size_t rows, size_t columns, size_t *ld, int threads, float *to)
+{
+  const size_t from_ld = *ld;
+
+  (void)threads;
+#pragma omp parallel for schedule(static) num_threads(threads) if (rows * columns >= PARALLEL_MIN && !omp_in_parallel())
+  for (size_t i = 0; i < rows; i++)
+    product_widen_row(from + i * from_ld, to + i * columns, columns);
+  *ld = columns;
+  return to;
+}
+
+void product_run_widened(const struct trm_gemm *p, const struct product_limits *limits, int threads,
+                         product_block *compute)
+{
+  const size_t a = p->type_ab == TRM_VALUES_F32 ? 0 : p->m * p->k, b = p->type_ab == TRM_VALUES_F32 ? 0 : p->k * p->n;
+  const size_t c = p->type_c == TRM_VALUES_F32 ? 0 : p->m * p->n;
+  struct trm_gemm it = *p;
+
+  if (a + b + c == 0 || p->m == 0 || p->n == 0 || p->k == 0) {
+    product_run(p, limits, threads, compute);
+    return;
+  }
+  float *memory = trm_alloc((a + b + c) * sizeof *memory, "a product of bfloat16 in float32");
+  if (p->type_ab == TRM_VALUES_BF16) {
+    it.a = product_widen(p->a, p->transpose_a ? p->k : p->m, p->transpose_a ? p->m : p->k, &it.lda, threads, memory);
+    it.b = product_widen(p->b, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n, &it.ldb, threads,
+                         memory + a);
+    it.type_ab = TRM_VALUES_F32;
+  }
+  if (p->type_c == TRM_VALUES_BF16) {
+    it.c = memory + a + b;
+    it.ldc = p->n;
+    it.type_c = TRM_VALUES_F32;
+    for (size_t i = 0; p->beta != 0 && i < p->m; i++)
+      product_widen_row((trm_bf16 *)p->c + i * p->ldc, memory + a + b + i * p->n, p->n);
+  }
+  product_run(&it, limits, threads, compute);
+  for (size_t i = 0; p->type_c == TRM_VALUES_BF16 && i < p->m; i++)
+    product_round_row(memory + a + b + i * p->n, (trm_bf16 *)p->c + i * p->ldc, p->n);
+  trm_free(memory);
 }

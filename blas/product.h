@@ -8,40 +8,30 @@
 
 #include "core/device.h"
 
-/* C (m, n) = alpha op(A) op(B) + beta C, row-major; a and b are of the type that the block function knows. */
-struct product {
-  bool transpose_a, transpose_b;
-  size_t m, n, k;
-  float alpha, beta;
-  const void *a, *b;
-  float *c;
-  size_t lda, ldb, ldc;
-};
-
-static inline struct product product_of(const struct trm_gemm *it)
-{
-  return (struct product){it->transpose_a, it->transpose_b, it->m, it->n, it->k, it->alpha, it->beta, it->a, it->b,
-                          it->c, it->lda, it->ldb, it->ldc};
-}
 
 /* Rows [top, bottom) and columns [left, right) of C, not empty. */
 struct block {
   size_t top, bottom, left, right;
 };
 
-/* Offset in A of the block's rows, and in B of its columns, in elements. */
-static inline size_t block_a(const struct product *p, const struct block *block)
+/* Returns where A has the block's rows, B its columns, and C the block. */
+static inline const void *block_a(const struct trm_gemm *p, const struct block *block)
 {
-  return p->transpose_a ? block->top : block->top * p->lda;
+  return (const char *)p->a + (p->transpose_a ? block->top : block->top * p->lda) * trm_value_bytes(p->type_ab);
 }
 
-static inline size_t block_b(const struct product *p, const struct block *block)
+static inline const void *block_b(const struct trm_gemm *p, const struct block *block)
 {
-  return p->transpose_b ? block->left * p->ldb : block->left;
+  return (const char *)p->b + (p->transpose_b ? block->left * p->ldb : block->left) * trm_value_bytes(p->type_ab);
+}
+
+static inline void *block_c(const struct trm_gemm *p, const struct block *block)
+{
+  return (char *)p->c + (block->top * p->ldc + block->left) * trm_value_bytes(p->type_c);
 }
 
 /* Computes one block. thread: a number below `threads`, different in concurrent calls. */
-typedef void product_block(const struct product *p, const struct block *block, int thread);
+typedef void product_block(const struct trm_gemm *p, const struct block *block, int thread);
 
 /* Block sizes of C. */
 struct product_limits {
@@ -51,7 +41,12 @@ struct product_limits {
 
 /* Computes a product with up to `threads` threads; inside a parallel region with the calling thread. In a block k is at
  * least 1: products with k = 0 are computed here. */
-void product_run(const struct product *p, const struct product_limits *limits, int threads, product_block *compute);
+void product_run(const struct trm_gemm *p, const struct product_limits *limits, int threads, product_block *compute);
+
+/* The same of a block function that knows float32 alone: bfloat16 arrays are widened to memory of the call, and C is
+ * rounded from there. */
+void product_run_widened(const struct trm_gemm *p, const struct product_limits *limits, int threads,
+                         product_block *compute);
 
 /* Returns the number of this thread in its parallel region, 0 outside of one. */
 int product_thread(void);

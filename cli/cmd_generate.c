@@ -64,7 +64,7 @@ static int cmd_generate_score_next(struct loaded *loaded, struct trm_job *job, c
   const struct trm_input input = {.rows = 1, .tokens = device_window};
   const struct trm_pass pass = {.device = &job->device, .input = &input};
   trm_model_forward(&loaded->model, &pass);
-  ops->download(&job->device, scores, loaded->model.scores + (n - 1) * vocabulary, vocabulary * sizeof *scores);
+  trm_model_read_scores(&loaded->model, (n - 1) * vocabulary, vocabulary, scores);
   return ops->sync(&job->device);
 }
 

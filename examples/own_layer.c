@@ -22,29 +22,32 @@ static int prelu_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* x, y (B, F). The loops access device memory, which main has checked; other layers call pass->device->ops. */
-static void prelu_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
+/* x, y (B, F) are float32, since the layer does not say takes_bf16. The loops access device memory, which main has
+ * checked; other layers call pass->device->ops. */
+static void prelu_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y, float *work)
 {
   (void)pass, (void)work;
   const size_t n = layer->rows * trm_shape_count(&layer->in);
-  const float slope = layer->parameter[0].w[0] / 4;
+  const float slope = layer->parameter[0].w[0] / 4, *from = x;
+  float *to = y;
   for (size_t i = 0; i < n; i++)
-    y[i] = x[i] > 0 ? x[i] : slope * x[i];
+    to[i] = from[i] > 0 ? from[i] : slope * from[i];
 }
 
 /* dx may be NULL if no layer needs it. The parameter's gradient is overwritten (beta 0) or added to (beta 1). */
-static void prelu_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                           const float *dy, float *dx, float *work)
+static void prelu_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                           const void *dy, void *dx, float *work)
 {
   (void)y, (void)work;
   const size_t n = layer->rows * trm_shape_count(&layer->in);
-  const float slope = layer->parameter[0].w[0] / 4;
+  const float slope = layer->parameter[0].w[0] / 4, *in = x, *from = dy;
+  float *to = dx;
   double sum = 0;
   for (size_t i = 0; i < n; i++) {
-    if (x[i] <= 0)
-      sum += (double)(dy[i] * x[i]) / 4;
-    if (dx)
-      dx[i] = x[i] > 0 ? dy[i] : slope * dy[i];
+    if (in[i] <= 0)
+      sum += (double)(from[i] * in[i]) / 4;
+    if (to)
+      to[i] = in[i] > 0 ? from[i] : slope * from[i];
   }
   float *g = layer->parameter[0].g;
   g[0] = (pass->beta > 0 ? pass->beta * g[0] : 0) + (float)sum;

@@ -18,8 +18,6 @@ struct vote {
 
 static int vote_create(struct trm_strategy *strategy)
 {
-  if (!strategy->device->host_memory)
-    return trm_error(TRM_USAGE, "vote: needs a device whose memory the host can read");
   struct vote *vote = strategy->impl = trm_alloc(sizeof *vote, "vote");
   float **const array[] = {&vote->w, &vote->g, &vote->votes};
   for (int i = 0; i < 3; i++)

@@ -27,6 +27,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/sparse_sgd.c \
 	kernels/cpu/update.c \
 	kernels/cpu/values.c \
+	kernels/cpu/values.h \
 	kernels/devices.c \
 	kernels/host_kernels.c \
 	kernels/host_kernels.h \

@@ -1,4 +1,4 @@
-/* The host form of kernels that a device does not have: copies of the arrays that are read, the CPU's kernel, copies of
+/* The CPU beside a device, and the host form of kernels that the device does not have: copies of the arrays that are read, the CPU's kernel, copies of
  * those that are written. So a device can begin with few kernels. */
 #include "kernels/host_kernels.h"
 
@@ -114,7 +114,7 @@ int host_kernels_add(struct trm_device *device, int index, int threads)
     missing++;                  \
   }
   TRM_KERNELS(HOST_FILL)
-  if (missing == 0)
+  if (missing == 0 && device->host_memory)
     return TRM_OK;
   ops.sync = host_sync;
   struct host_kernels *host = trm_alloc(sizeof *host, "kernels on the host");

@@ -71,7 +71,6 @@ libtrireme_la_SOURCES += \
 	mpi/sync/sync.h \
 	mpi/sync/sync_arrays.c \
 	mpi/sync/sync_private.h \
-	mpi/sync/sync_staged.c \
 	mpi/sync/zero.c \
 	mpi/sync/zero_arrays.c \
 	mpi/sync/zero_exchange.c \

@@ -8,6 +8,7 @@
 #include "plan/layout.h"
 #include "train/buckets.h"
 #include "train/pipeline.h"
+#include "train/staged_arrays.h"
 
 /* Measured bytes, with MPICH and HDF5: of MPI in a job of several ranks, and of MPI for each rank on the node; of the
  * program during its first step; of HDF5 for a checkpoint. */
@@ -110,9 +111,12 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   struct trm_optimizer optimizer;
   TRM_CHECK(trm_optimizer_create(&optimizer, &o, model));
   struct trm_dry_run_comm data;
-  struct trm_dry_run_device device;
+  struct trm_dry_run_device device, host;
   trm_dry_run_comm_open(&data, layout->size[TRM_AXIS_DATA], trm_layout_node_ranks(job, layout), account);
+  trm_dry_run_device_open(&host, trm_device_host(job->modules->device), account);
   trm_dry_run_device_open(&device, job->modules->device, account);
+  device.base.host = &host.base;
+  struct trm_staged_arrays arrays;
   struct trm_strategy strategy = {.ops = job->modules->strategy,
                                   .comm = &data.base,
                                   .device = &device.base,
@@ -123,9 +127,10 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   trm_strategy_set_options(&strategy, &o);
   strategy.snapshots = trm_strategy_snapshots(&o, job->rows);
   const size_t before = trm_memory_allocated();
-  TRM_CHECK(trm_strategy_create(&strategy));
+  TRM_CHECK(trm_staged_arrays_create(&arrays, &strategy));
   account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   *by_interval = strategy.ops->read != NULL;
+  trm_staged_arrays_free(&arrays);
   strategy.ops->destroy(&strategy);
   if (offloads)
     account->bytes[TRM_MEMORY_STATES] = 0;
@@ -219,7 +224,7 @@ static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const
                                          const struct trm_model *model)
 {
   const struct trm_options *o = job->options;
-  const bool shares = o->parallel.share != TRM_SHARE_NONE && job->modules->device->host_memory;
+  const bool shares = o->parallel.share != TRM_SHARE_NONE;
   const int data = layout->size[TRM_AXIS_DATA], node_ranks = shares ? trm_layout_node_ranks(job, layout) : 1;
   const struct trm_bucket_rule rule = {.elements = model->parameters,
                                        .boundary = model->boundary,

@@ -48,7 +48,7 @@ static void messages_reduce_scatter(const struct message_bench *m, float *from, 
 static void messages_axis_allreduce(const struct message_bench *m, float *from, float *to, size_t n)
 {
   (void)to;
-  trm_axis_allreduce(m->axis, from, n);
+  trm_axis_allreduce(m->axis, from, n, TRM_VALUES_F32);
 }
 
 /* Rows of a value whose columns are sharded. */
@@ -59,12 +59,12 @@ static size_t messages_axis_rows(size_t n)
 
 static void messages_axis_allgather(const struct message_bench *m, float *from, float *to, size_t n)
 {
-  trm_axis_allgather(m->axis, from, to, messages_axis_rows(n), n / messages_axis_rows(n), 1);
+  trm_axis_allgather(m->axis, from, to, messages_axis_rows(n), n / messages_axis_rows(n), 1, TRM_VALUES_F32);
 }
 
 static void messages_axis_reduce_scatter(const struct message_bench *m, float *from, float *to, size_t n)
 {
-  trm_axis_reduce_scatter(m->axis, from, to, messages_axis_rows(n), n / messages_axis_rows(n), 1);
+  trm_axis_reduce_scatter(m->axis, from, to, messages_axis_rows(n), n / messages_axis_rows(n), 1, TRM_VALUES_F32);
 }
 
 /* One operation on n floats, and its seconds. */

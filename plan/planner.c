@@ -23,7 +23,7 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
   const struct trm_run_facts facts = {
-    .options = o, .strategy = modules->strategy, .device = modules->device, .plans = true};
+    .options = o, .strategy = modules->strategy, .device_memory = !modules->device->host_memory, .plans = true};
   return trm_compatibility_check(&facts);
 }
 

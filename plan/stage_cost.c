@@ -150,7 +150,7 @@ struct data_axis {
 static struct data_axis stage_cost_data_axis(const struct cost_context *c, const struct trm_model *model)
 {
   const struct trm_options *o = c->job->options;
-  const bool shares = o->parallel.share != TRM_SHARE_NONE && c->job->modules->device->host_memory;
+  const bool shares = o->parallel.share != TRM_SHARE_NONE;
   const bool by_node = o->parallel.shard == TRM_SHARD_NODE;
   const int zero = c->layout->zero, node_ranks = trm_layout_node_ranks(c->job, c->layout);
   struct data_axis d = {.ranks = c->layout->size[TRM_AXIS_DATA],

@@ -15,6 +15,7 @@ trm_test_programs += \
 	tests/unit/test_convolution \
 	tests/unit/test_damage \
 	tests/unit/test_datasets \
+	tests/unit/test_device_ranks \
 	tests/unit/test_document \
 	tests/unit/test_exchange \
 	tests/unit/test_hogwild \
@@ -115,9 +116,12 @@ tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels_rows.c \
 	tests/unit/kernels_sequences.c \
 	tests/unit/kernels_sparse.c \
+	tests/unit/kernels_values.c \
 	tests/unit/test_kernels.c \
 	$(trm_test_devices) $(trm_program_extra)
 trm_test_method_devices = tests/unit/method_devices.h $(trm_test_method) $(trm_test_devices)
+tests_unit_test_device_ranks_SOURCES = tests/unit/test_device_ranks.c tests/unit/job_folder.h \
+	tests/unit/dataset_files.h $(trm_test_method_devices)
 trm_test_sync_job = tests/unit/sync_job.h $(trm_test_method_devices)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c $(trm_test_sync_job)
 tests_unit_test_sync_lanes_SOURCES = tests/unit/test_sync_lanes.c $(trm_test_sync_job)

@@ -100,7 +100,7 @@ static int bench_run_open_strategy(struct bench_run *run)
                                         .boundary = run->model.boundary,
                                         .boundaries = run->model.boundaries};
   trm_strategy_set_options(&run->strategy, &run->job->options);
-  return trm_strategy_create(&run->strategy);
+  return trm_staged_arrays_create(&run->arrays, &run->strategy);
 }
 
 int bench_run_open(struct bench_run *run)
@@ -116,7 +116,8 @@ int bench_run_open(struct bench_run *run)
   TRM_CHECK(trm_model_create(&run->model, run->text, trm_choice_text("train.loss", options->train.loss), &run->spec));
   TRM_CHECK(trm_optimizer_create(&run->optimizer, options, &run->model));
   TRM_CHECK(bench_run_open_strategy(run));
-  int status = trm_model_bind(&run->model, &run->device, run->strategy.w, run->strategy.g, (size_t)run->batch, true);
+  float *passes_w = trm_staged_arrays_load(&run->arrays, run->strategy.w);
+  int status = trm_model_bind(&run->model, &run->device, passes_w, run->arrays.g, (size_t)run->batch, true);
   if (status == TRM_OK)
     status = bench_run_make_batches(run);
   TRM_CHECK(trm_agree(run->comm, status));
@@ -137,6 +138,7 @@ void bench_run_close(struct bench_run *run)
       run->device.ops->release(&run->device, run->target[k]);
   }
   trm_model_free(&run->model);
+  trm_staged_arrays_free(&run->arrays);
   if (run->strategy.ops)
     run->strategy.ops->destroy(&run->strategy);
 }
@@ -150,15 +152,14 @@ static void bench_run_reduce_sums(void *context, double *values, size_t n)
 
 /* Context of bench_run_grad_ready. */
 struct grad_ready_context {
-  struct trm_strategy *strategy;
+  struct trm_staged_arrays *arrays;
   const struct trm_loss_sums *sums;
 };
 
 static int bench_run_grad_ready(void *context, size_t low, size_t high)
 {
   const struct grad_ready_context *to = context;
-  const struct trm_strategy_ops *ops = to->strategy->ops;
-  return ops->grad_ready ? ops->grad_ready(to->strategy, low, high, to->sums) : TRM_OK;
+  return trm_staged_arrays_ready(to->arrays, low, high, to->sums);
 }
 
 int bench_run_step(struct bench_run *run, double *computed)
@@ -180,9 +181,8 @@ int bench_run_step(struct bench_run *run, double *computed)
                                 .reduce = strategy->ops->lockstep && run->comm->size > 1 ? bench_run_reduce_sums : NULL,
                                 .reduce_context = run->comm};
   struct trm_loss_sums sums = {0};
-  if (strategy->ops->before_forward)
-    TRM_CHECK(strategy->ops->before_forward(strategy));
-  struct grad_ready_context to = {strategy, &sums};
+  TRM_CHECK(trm_staged_arrays_begin(&run->arrays));
+  struct grad_ready_context to = {&run->arrays, &sums};
   TRM_CHECK(trm_model_train(&run->model, &pass, 1 / (float)global, &sums, bench_run_grad_ready, &to));
   *computed = run->comm->ops->clock(run->comm);
   TRM_CHECK(strategy->ops->step(strategy, run->job->options.optim.rate, &sums));

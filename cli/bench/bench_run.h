@@ -5,6 +5,7 @@
 #include "kernels/timed_device.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
+#include "train/staged_arrays.h"
 
 enum { RUN_BATCHES = 4 };
 
@@ -22,6 +23,7 @@ struct bench_run {
   struct trm_model model;
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
+  struct trm_staged_arrays arrays;
   void *x[RUN_BATCHES];           /* device: (B, shape) samples, or (B, T) tokens */
   int32_t *target[RUN_BATCHES];   /* device: (B), or (B, T) */
   size_t steps;                    /* steps done */

@@ -1,6 +1,6 @@
 /* Activations, element by element. */
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/values.h"
 
 /* The tanh form of gelu is x * sigmoid(GELU_SLOPE * (x + GELU_CUBE * x^3)): sqrt(8 / pi) and 0.044715. */
 #define GELU_SLOPE 1.595769122f
@@ -107,10 +107,16 @@ static double activation_work(enum trm_activation kind)
 
 void cpu_activation_forward(struct trm_device *device, const struct trm_activation_forward *call)
 {
-  cpu_for(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_forward_body, call);
+  cpu_for_values(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_forward_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, x, 1), CPU_WRITES(*call, y, 1)));
 }
 
 void cpu_activation_backward(struct trm_device *device, const struct trm_activation_backward *call)
 {
-  cpu_for(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_backward_body, call);
+  const bool gelu = call->kind == TRM_GELU || call->kind == TRM_GELU_TANH;
+
+  cpu_for_values(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_backward_body, call,
+                 CPU_VALUES(call->type, *call, CPU_ACCESS(*call, x, 1, gelu ? TRM_READS : 0),
+                            CPU_ACCESS(*call, y, 1, gelu ? 0 : TRM_READS), CPU_READS(*call, dy, 1),
+                            CPU_WRITES(*call, dx, 1)));
 }

@@ -2,26 +2,55 @@
  * they attend to, so that memory is linear in T. Backward recomputes a strip's probabilities from the saved maximum and
  * sum of each row (Rabe & Staats 2021, Dao et al. 2022). The products of a strip are small and run in one thread. A
  * work item is a strip in forward and a head in backward, since the strips of a head add to the gradients of the same
- * keys and values. So no sum depends on the number of threads. */
+ * keys and values. So no sum depends on the number of threads.
+ *
+ * bfloat16: scores, exponentials and sums are float32; exponentials and the scores' gradients are rounded where they
+ * are factors of products, as the queries, keys, values and dy are. */
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/values.h"
 
 #define STRIP 64
 
 struct attention {
   const struct trm_attention *shape;
   const struct trm_blas_ops *blas;
-  const float *qkv; /* (B, T, 3, H, E) */
-  float *y;         /* (B, T, H, E) */
-  float *row;       /* (B, H, T, 2): maximum of the scaled scores, 1 / sum of the exponentials */
-  const float *dy;  /* (B, T, H, E) */
-  float *dqkv;      /* (B, T, 3, H, E) */
-  float *scratch;   /* (threads, 2, STRIP, T) */
-  size_t strips;    /* per head */
+  enum trm_value_type type;
+  const void *qkv; /* (B, T, 3, H, E) */
+  void *y;         /* (B, T, H, E) */
+  float *row;      /* (B, H, T, 2): maximum of the scaled scores, 1 / sum of the exponentials */
+  const void *dy;  /* (B, T, H, E) */
+  void *dqkv;      /* (B, T, 3, H, E) */
+  float *scratch;  /* (threads, per_thread) */
+  size_t per_thread;
+  size_t strips;   /* per head */
 };
+
+/* A thread's part of the scratch memory. */
+struct tiles {
+  float *s, *ds;        /* (STRIP, T) scores, gradient of the probabilities */
+  void *p, *dp;         /* (STRIP, T) values: factors of products; float32: s and ds themselves */
+  float *q, *k, *v;     /* bfloat16: sums of products, (STRIP, E), (T, E), (T, E) */
+};
+
+static struct tiles attention_tiles(const struct attention *it)
+{
+  const size_t scores = STRIP * it->shape->t, e = it->shape->head_dim;
+  float *s = it->scratch + (size_t)cpu_thread() * it->per_thread, *q = s + 3 * scores;
+
+  if (it->type == TRM_VALUES_F32)
+    return (struct tiles){.s = s, .ds = s + scores, .p = s, .dp = s + scores};
+  return (struct tiles){.s = s, .ds = s + scores, .p = s + 2 * scores, .dp = (trm_bf16 *)(s + 2 * scores) + scores,
+                        .q = q, .k = q + STRIP * e, .v = q + (STRIP + it->shape->t) * e};
+}
+
+/* Returns the address of an element. */
+static void *attention_at(const struct attention *it, const void *values, size_t element)
+{
+  return (char *)values + element * trm_value_bytes(it->type);
+}
 
 /* A strip: its queries, and the keys that they attend to. */
 struct strip {
@@ -41,10 +70,14 @@ static size_t attention_keys_seen(const struct trm_attention *shape, const struc
   return shape->causal ? strip->first + i + 1 : strip->keys;
 }
 
-/* Turns s (queries, T) from scaled scores into exponentials, 0 where masked; sets row (queries, 2). */
-CPU_CLONES static void attention_strip_exp(const struct trm_attention *shape, const struct strip *strip, float *s,
-                                           float *row)
+/* Turns s (queries, T) from scaled scores into exponentials, 0 where masked, which p has as values; sets row (queries,
+ * 2). */
+CPU_CLONES static void attention_strip_exp(const struct attention *it, const struct strip *strip,
+                                           const struct tiles *tiles, float *row)
 {
+  const struct trm_attention *shape = it->shape;
+  float *s = tiles->s;
+
   for (size_t i = 0; i < strip->queries; i++, s += shape->t, row += 2) {
     const size_t n = attention_keys_seen(shape, strip, i);
     const float maximum = cpu_lane_maximum(s, n);
@@ -57,23 +90,25 @@ CPU_CLONES static void attention_strip_exp(const struct trm_attention *shape, co
       total += cpu_lane_sum(s + low, n - low < CPU_BLOCK ? n - low : CPU_BLOCK);
     for (size_t j = n; j < strip->keys; j++)
       s[j] = 0;
+    cpu_write(it->type, s, tiles->p, i * shape->t, strip->keys);
     row[0] = maximum;
     row[1] = (float)(1 / total);
   }
 }
 
-/* Multiplies the strip's rows of y by 1 / sum. */
-CPU_CLONES static void attention_strip_scale(const struct trm_attention *shape, const struct strip *strip, float *y,
-                                             const float *row)
+/* Multiplies the strip's rows of y (queries, ld) by 1 / sum; they begin at element `at` of the call's y. */
+CPU_CLONES static void attention_strip_scale(const struct attention *it, const struct strip *strip, float *y, size_t ld,
+                                             const float *row, size_t at)
 {
-  const size_t e = shape->head_dim, ld = shape->heads * e;
+  const size_t e = it->shape->head_dim;
 
-  for (size_t i = 0; i < strip->queries; i++) {
+  for (size_t i = 0; i < strip->queries; i++, y += ld) {
     const float scale = row[2 * i + 1];
 
 #pragma omp simd
     for (size_t j = 0; j < e; j++)
-      y[i * ld + j] *= scale;
+      y[j] *= scale;
+    cpu_write(it->type, y, it->y, at + i * it->shape->heads * e, e);
   }
 }
 
@@ -82,22 +117,24 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
   const struct attention *it = arguments;
   const struct trm_attention *shape = it->shape;
   const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
-  float *s = it->scratch + (size_t)cpu_thread() * 2 * STRIP * t;
+  const struct tiles tiles = attention_tiles(it);
 
   for (size_t item = low; item < high; item++) {
     const size_t head = item / it->strips, b = head / shape->heads, h = head % shape->heads;
     const struct strip strip = attention_strip(shape, item % it->strips);
-    const float *k = it->qkv + b * t * 3 * d + d + h * e, *v = k + d, *q = k - d + strip.first * 3 * d;
-    float *y = it->y + (b * t + strip.first) * d + h * e, *row = it->row + 2 * (head * t + strip.first);
+    const size_t q = b * t * 3 * d + h * e, at = (b * t + strip.first) * d + h * e, ld = tiles.q ? e : d;
+    const void *k = attention_at(it, it->qkv, q + d), *v = attention_at(it, it->qkv, q + 2 * d);
+    float *y = tiles.q ? tiles.q : (float *)it->y + at, *row = it->row + 2 * (head * t + strip.first);
 
     it->blas->gemm(&(struct trm_gemm){
-      .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = 1 / sqrtf((float)e), .a = q,
-      .lda = 3 * d, .b = k, .ldb = 3 * d, .c = s, .ldc = t});
-    attention_strip_exp(shape, &strip, s, row);
+      .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = 1 / sqrtf((float)e),
+      .a = attention_at(it, it->qkv, q + strip.first * 3 * d), .lda = 3 * d, .b = k, .ldb = 3 * d, .c = tiles.s,
+      .ldc = t, .type_ab = it->type});
+    attention_strip_exp(it, &strip, &tiles, row);
     it->blas->gemm(&(struct trm_gemm){
-      .m = strip.queries, .n = e, .k = strip.keys, .alpha = 1, .a = s, .lda = t, .b = v, .ldb = 3 * d, .c = y,
-      .ldc = d});
-    attention_strip_scale(shape, &strip, y, row);
+      .m = strip.queries, .n = e, .k = strip.keys, .alpha = 1, .a = tiles.p, .lda = t, .b = v, .ldb = 3 * d, .c = y,
+      .ldc = ld, .type_ab = it->type});
+    attention_strip_scale(it, &strip, y, ld, row, at);
   }
 }
 
@@ -135,39 +172,99 @@ CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shap
   }
 }
 
+/* The same of bfloat16, in one pass: the sum of p * dp over a row is that of dy * y, with y rounded. at: the element of
+ * y where the strip begins. */
+CPU_CLONES static void attention_strip_gradient_bf16(const struct attention *it, const struct strip *strip,
+                                                     const struct tiles *tiles, const float *row, size_t at)
+{
+  const struct trm_attention *shape = it->shape;
+  const float factor = 1 / sqrtf((float)shape->head_dim);
+  const trm_bf16 *y = it->y, *dy = it->dy;
+
+  for (size_t i = 0; i < strip->queries; i++, row += 2, at += shape->heads * shape->head_dim) {
+    const size_t n = attention_keys_seen(shape, strip, i);
+    const float maximum = row[0], scale = row[1], *s = tiles->s + i * shape->t, *ds = tiles->ds + i * shape->t;
+    trm_bf16 *p = (trm_bf16 *)tiles->p + i * shape->t, *dp = (trm_bf16 *)tiles->dp + i * shape->t;
+    float *term = tiles->q;
+
+#pragma omp simd
+    for (size_t j = 0; j < shape->head_dim; j++)
+      term[j] = trm_bf16_value(y[at + j]) * trm_bf16_value(dy[at + j]);
+    const float mean = cpu_lane_sum(term, shape->head_dim);
+#pragma omp simd
+    for (size_t j = 0; j < n; j++) {
+      const float prob = math_exp(s[j] - maximum) * scale;
+
+      p[j] = trm_bf16_round(prob);
+      dp[j] = trm_bf16_round(prob * (ds[j] - mean) * factor);
+    }
+    for (size_t j = n; j < strip->keys; j++)
+      p[j] = dp[j] = 0;
+  }
+}
+
+/* Rounds rows of sums (rows, E) to values (rows, 3, H, E) from element `at` on. */
+CPU_CLONES static void attention_round(const struct attention *it, const float *sums, size_t rows, size_t at)
+{
+  const size_t e = it->shape->head_dim;
+
+  for (size_t i = 0; i < rows; i++)
+    cpu_write(it->type, sums + i * e, it->dqkv, at + i * 3 * it->shape->heads * e, e);
+}
+
+/* Adds the strip to dk and dv, and computes its dq; q, at: the elements of qkv and y where the head begins. */
+static void attention_backward_strip(const struct attention *it, const struct strip *strip, const struct tiles *tiles,
+                                     size_t head, size_t q, size_t at)
+{
+  const size_t e = it->shape->head_dim, d = it->shape->heads * e, t = it->shape->t, ld = tiles->q ? e : 3 * d;
+  const size_t q_first = q + strip->first * 3 * d, at_first = at + strip->first * d;
+  const void *q_strip = attention_at(it, it->qkv, q_first), *dy_strip = attention_at(it, it->dy, at_first);
+  const float *row = it->row + 2 * (head * t + strip->first);
+  /* the last strip attends to all keys: it comes first, and overwrites */
+  const float beta = strip->first + strip->queries == t ? 0 : 1;
+  float *dq = tiles->q ? tiles->q : (float *)it->dqkv + q_first, *dk = tiles->q ? tiles->k : (float *)it->dqkv + q + d;
+  float *dv = tiles->q ? tiles->v : dk + d;
+
+  it->blas->gemm(&(struct trm_gemm){
+    .transpose_b = true, .m = strip->queries, .n = strip->keys, .k = e, .alpha = 1 / sqrtf((float)e), .a = q_strip,
+    .lda = 3 * d, .b = attention_at(it, it->qkv, q + d), .ldb = 3 * d, .c = tiles->s, .ldc = t, .type_ab = it->type});
+  it->blas->gemm(&(struct trm_gemm){
+    .transpose_b = true, .m = strip->queries, .n = strip->keys, .k = e, .alpha = 1, .a = dy_strip, .lda = d,
+    .b = attention_at(it, it->qkv, q + 2 * d), .ldb = 3 * d, .c = tiles->ds, .ldc = t, .type_ab = it->type});
+  if (it->type == TRM_VALUES_F32)
+    attention_strip_gradient(it->shape, strip, tiles->s, tiles->ds, row);
+  else
+    attention_strip_gradient_bf16(it, strip, tiles, row, at_first);
+  it->blas->gemm(&(struct trm_gemm){
+    .transpose_a = true, .m = strip->keys, .n = e, .k = strip->queries, .alpha = 1, .a = tiles->p, .lda = t,
+    .b = dy_strip, .ldb = d, .beta = beta, .c = dv, .ldc = ld, .type_ab = it->type});
+  it->blas->gemm(&(struct trm_gemm){
+    .transpose_a = true, .m = strip->keys, .n = e, .k = strip->queries, .alpha = 1, .a = tiles->dp, .lda = t,
+    .b = q_strip, .ldb = 3 * d, .beta = beta, .c = dk, .ldc = ld, .type_ab = it->type});
+  it->blas->gemm(&(struct trm_gemm){
+    .m = strip->queries, .n = e, .k = strip->keys, .alpha = 1, .a = tiles->dp, .lda = t,
+    .b = attention_at(it, it->qkv, q + d), .ldb = 3 * d, .c = dq, .ldc = ld, .type_ab = it->type});
+  attention_round(it, dq, strip->queries, q_first);
+}
+
 static void attention_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct attention *it = arguments;
   const struct trm_attention *shape = it->shape;
   const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
-  float *p = it->scratch + (size_t)cpu_thread() * 2 * STRIP * t, *dp = p + STRIP * t;
+  const struct tiles tiles = attention_tiles(it);
 
   for (size_t head = low; head < high; head++) {
-    const size_t b = head / shape->heads, h = head % shape->heads, at = b * t * 3 * d + h * e;
-    const float *q = it->qkv + at, *k = q + d, *v = k + d, *dy = it->dy + b * t * d + h * e;
-    float *dq = it->dqkv + at, *dk = dq + d, *dv = dk + d;
+    const size_t b = head / shape->heads, h = head % shape->heads, q = b * t * 3 * d + h * e;
 
-    for (size_t number = it->strips; number-- > 0;) { /* the last strip attends to all keys: it overwrites */
+    for (size_t number = it->strips; number-- > 0;) {
       const struct strip strip = attention_strip(shape, number);
-      const float *q_strip = q + strip.first * 3 * d, *dy_strip = dy + strip.first * d;
-      const float beta = number + 1 == it->strips ? 0 : 1;
 
-      it->blas->gemm(&(struct trm_gemm){
-        .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = 1 / sqrtf((float)e), .a = q_strip,
-        .lda = 3 * d, .b = k, .ldb = 3 * d, .c = p, .ldc = t});
-      it->blas->gemm(&(struct trm_gemm){
-        .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = 1, .a = dy_strip, .lda = d, .b = v,
-        .ldb = 3 * d, .c = dp, .ldc = t});
-      attention_strip_gradient(shape, &strip, p, dp, it->row + 2 * (head * t + strip.first));
-      it->blas->gemm(&(struct trm_gemm){
-        .transpose_a = true, .m = strip.keys, .n = e, .k = strip.queries, .alpha = 1, .a = p, .lda = t, .b = dy_strip,
-        .ldb = d, .beta = beta, .c = dv, .ldc = 3 * d});
-      it->blas->gemm(&(struct trm_gemm){
-        .transpose_a = true, .m = strip.keys, .n = e, .k = strip.queries, .alpha = 1, .a = dp, .lda = t, .b = q_strip,
-        .ldb = 3 * d, .beta = beta, .c = dk, .ldc = 3 * d});
-      it->blas->gemm(&(struct trm_gemm){
-        .m = strip.queries, .n = e, .k = strip.keys, .alpha = 1, .a = dp, .lda = t, .b = k, .ldb = 3 * d,
-        .c = dq + strip.first * 3 * d, .ldc = 3 * d});
+      attention_backward_strip(it, &strip, &tiles, head, q, b * t * d + h * e);
+    }
+    if (tiles.q) {
+      attention_round(it, tiles.k, t, q + d);
+      attention_round(it, tiles.v, t, q + 2 * d);
     }
   }
 }
@@ -179,7 +276,9 @@ static void attention_run(struct trm_device *device, struct attention *it, size_
   const double work = (double)strips * STRIP * (double)shape->t * (double)shape->head_dim;
 
   it->blas = device->blas;
-  it->scratch = cpu_scratch(device, (size_t)device->threads * 2 * STRIP * shape->t * sizeof(float));
+  it->per_thread = it->type == TRM_VALUES_F32 ? 2 * STRIP * shape->t
+                                              : 3 * STRIP * shape->t + (STRIP + 2 * shape->t) * shape->head_dim;
+  it->scratch = cpu_scratch(device, (size_t)device->threads * it->per_thread * sizeof(float));
   if (device->blas->set_serial)
     device->blas->set_serial(true);
   cpu_for(device, items, 1, work, body, it);
@@ -191,7 +290,8 @@ void cpu_attention_forward(struct trm_device *device, const struct trm_attention
 {
   const struct trm_attention *shape = &call->shape;
   struct attention it = {
-    .shape = shape, .qkv = call->qkv, .y = call->y, .row = call->row, .strips = (shape->t + STRIP - 1) / STRIP};
+    .shape = shape, .type = call->type, .qkv = call->qkv, .y = call->y, .row = call->row,
+    .strips = (shape->t + STRIP - 1) / STRIP};
 
   attention_run(device, &it, shape->b * shape->heads * it.strips, 1, attention_forward_body);
 }
@@ -199,8 +299,9 @@ void cpu_attention_forward(struct trm_device *device, const struct trm_attention
 void cpu_attention_backward(struct trm_device *device, const struct trm_attention_backward *call)
 {
   const struct trm_attention *shape = &call->shape;
-  struct attention it = {.shape = shape, .qkv = call->qkv, .row = (float *)call->row, .dy = call->dy,
-                         .dqkv = call->dqkv, .strips = (shape->t + STRIP - 1) / STRIP};
+  struct attention it = {
+    .shape = shape, .type = call->type, .qkv = call->qkv, .y = (void *)call->y, .row = (float *)call->row,
+    .dy = call->dy, .dqkv = call->dqkv, .strips = (shape->t + STRIP - 1) / STRIP};
 
   attention_run(device, &it, shape->b * shape->heads, it.strips, attention_backward_body);
 }

@@ -2,7 +2,7 @@
  * most CPU_BLOCK values, double beyond. */
 #include <math.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/values.h"
 
 CPU_INLINE float batch_norm_inverse_std(const struct trm_batch_norm *bn, float square)
 {
@@ -78,11 +78,12 @@ CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low
 
   for (size_t c = low; c < high; c++) {
     struct moments all = {0, 0, 0};
+    float widened[CPU_BLOCK];
 
     for (size_t i = 0; i < it->b; i++)
       for (size_t s = 0; s < size; s += CPU_BLOCK) {
-        const float *x = (const float *)it->x + (i * channels + c) * size + s;
         const size_t n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
+        const float *x = cpu_read(it->type, it->x, (i * channels + c) * size + s, n, widened);
         const double sum = (double)cpu_lane_sum(x, n);
         const float mean = (float)(sum / (double)n);
 
@@ -102,18 +103,25 @@ CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_
   for (size_t first = low; first < high; first += CPU_LANES) {
     const size_t lanes = high - first < CPU_LANES ? high - first : CPU_LANES;
     double mean[CPU_LANES] = {0}, square[CPU_LANES] = {0};
+    float widened[CPU_LANES];
 
-    for (size_t i = 0; i < it->b; i++)
+    for (size_t i = 0; i < it->b; i++) {
+      const float *x = cpu_read(it->type, it->x, i * channels + first, lanes, widened);
+
       for (size_t l = 0; l < lanes; l++)
-        mean[l] += (double)((const float *)it->x)[i * channels + first + l];
+        mean[l] += (double)x[l];
+    }
     for (size_t l = 0; l < lanes; l++)
       mean[l] /= (double)it->b;
-    for (size_t i = 0; i < it->b; i++)
+    for (size_t i = 0; i < it->b; i++) {
+      const float *x = cpu_read(it->type, it->x, i * channels + first, lanes, widened);
+
       for (size_t l = 0; l < lanes; l++) {
-        const double d = (double)((const float *)it->x)[i * channels + first + l] - mean[l];
+        const double d = (double)x[l] - mean[l];
 
         square[l] += d * d;
       }
+    }
     for (size_t l = 0; l < lanes; l++) {
       it->moments[first + l] = (float)mean[l];
       it->moments[channels + first + l] = (float)square[l];
@@ -150,15 +158,19 @@ CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low
   for (size_t c = low; c < high; c++) {
     const float mean = it->mean[c], bias = it->bias[c];
     const float scale = batch_norm_inverse_std(&it->bn, it->square[c]) * it->w[c];
+    float widened[CPU_BLOCK], place[CPU_BLOCK];
 
-    for (size_t i = 0; i < it->b; i++) {
-      const float *x = (const float *)it->x + (i * channels + c) * size;
-      float *y = (float *)it->y + (i * channels + c) * size;
+    for (size_t i = 0; i < it->b; i++)
+      for (size_t first = 0; first < size; first += CPU_BLOCK) {
+        const size_t at = (i * channels + c) * size + first, n = size - first < CPU_BLOCK ? size - first : CPU_BLOCK;
+        const float *x = cpu_read(it->type, it->x, at, n, widened);
+        float *y = cpu_place(it->type, it->y, at, place);
 
 #pragma omp simd
-      for (size_t s = 0; s < size; s++)
-        y[s] = (x[s] - mean) * scale + bias;
-    }
+        for (size_t s = 0; s < n; s++)
+          y[s] = (x[s] - mean) * scale + bias;
+        cpu_write(it->type, y, it->y, at, n);
+      }
   }
 }
 
@@ -175,12 +187,14 @@ CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, s
   for (size_t c = low; c < high; c++) {
     const float mean = it->mean[c];
     double sum = 0, products = 0;
+    float widened[2][CPU_BLOCK];
 
     for (size_t i = 0; i < it->b; i++)
       for (size_t s = 0; s < size; s += CPU_BLOCK) {
         const size_t at = (i * channels + c) * size + s, n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
 
-        batch_norm_lane_products((const float *)it->x + at, mean, (const float *)it->dy + at, n, &sum, &products);
+        batch_norm_lane_products(cpu_read(it->type, it->x, at, n, widened[0]), mean,
+                                 cpu_read(it->type, it->dy, at, n, widened[1]), n, &sum, &products);
       }
     it->sums[c] = (float)sum;
     it->sums[channels + c] = (float)(products * (double)batch_norm_inverse_std(&it->bn, it->square[c]));
@@ -202,16 +216,20 @@ CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t lo
     const float scale = inverse * it->w[c];
     const float sum = (float)((double)it->sums[c] / it->bn.count);
     const float slope = (float)((double)it->sums[channels + c] / it->bn.count * (double)inverse);
+    float widened[2][CPU_BLOCK], place[CPU_BLOCK];
 
-    for (size_t i = 0; i < it->b; i++) {
-      const size_t at = (i * channels + c) * size;
-      const float *x = (const float *)it->x + at, *dy = (const float *)it->dy + at;
-      float *dx = (float *)it->dx + at;
+    for (size_t i = 0; i < it->b; i++)
+      for (size_t first = 0; first < size; first += CPU_BLOCK) {
+        const size_t at = (i * channels + c) * size + first, n = size - first < CPU_BLOCK ? size - first : CPU_BLOCK;
+        const float *x = cpu_read(it->type, it->x, at, n, widened[0]);
+        const float *dy = cpu_read(it->type, it->dy, at, n, widened[1]);
+        float *dx = cpu_place(it->type, it->dx, at, place);
 
 #pragma omp simd
-      for (size_t s = 0; s < size; s++)
-        dx[s] = scale * (dy[s] - sum - (x[s] - mean) * slope);
-    }
+        for (size_t s = 0; s < n; s++)
+          dx[s] = scale * (dy[s] - sum - (x[s] - mean) * slope);
+        cpu_write(it->type, dx, it->dx, at, n);
+      }
   }
 }
 

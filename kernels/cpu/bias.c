@@ -1,5 +1,5 @@
 /* Bias: added to every row; its gradient is the sum over rows. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/values.h"
 
 CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t high)
 {
@@ -18,7 +18,8 @@ CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t h
 
 void cpu_bias_add(struct trm_device *device, const struct trm_bias_add *call)
 {
-  cpu_for(device, call->b, 1, (double)call->n, bias_add_body, call);
+  cpu_for_values(device, call->b, 1, (double)call->n, bias_add_body, call,
+                 CPU_VALUES(call->type, *call, CPU_UPDATES(*call, y, call->n)));
 }
 
 /* A work item is a column. Rows are added in blocks of SUM_ROWS in float, blocks in double, in order: a column's sum
@@ -31,7 +32,7 @@ CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, siz
   const struct trm_bias_backward *it = arguments;
   const size_t n = it->n;
   double total[SUM_COLUMNS];
-  float block[SUM_COLUMNS];
+  float block[SUM_COLUMNS], widened[SUM_COLUMNS];
 
   for (size_t first = low; first < high; first += SUM_COLUMNS) {
     const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
@@ -45,7 +46,7 @@ CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, siz
       for (size_t j = 0; j < width; j++)
         block[j] = 0;
       for (size_t i = row; i < end; i++) {
-        const float *dy = (const float *)it->dy + i * n + first;
+        const float *dy = cpu_read(it->type, it->dy, i * n + first, width, widened);
 
 #pragma omp simd
         for (size_t j = 0; j < width; j++)

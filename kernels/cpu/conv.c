@@ -56,11 +56,12 @@ struct strips {
   int kinds;
   size_t out_stride, in_stride, group_stride; /* strides of the weights */
   size_t packed_group;             /* floats of packed weights per group */
-  const float *w, *bias;
+  const void *w;
+  const float *bias;
   float *packed, *start, *staging;   /* start (groups, blocks, units): bias or 0 */
   size_t per_thread;                     /* floats of staging per thread */
-  const float *from;
-  float *to;
+  const void *from; /* stage.type */
+  void *to;
 };
 
 /* Work item: (group, kind, block). Packs weights into (channels, taps, units). */
@@ -73,23 +74,30 @@ static void conv_pack_body(const void *arguments, size_t low, size_t high)
     const size_t group = item / it->blocks / (size_t)it->kinds, block = item % it->blocks;
     const struct kind *kind = &it->kind[item / it->blocks % (size_t)it->kinds];
     const size_t taps = (size_t)kind->taps, valid = conv_min(units, it->out - block * units);
-    const float *w = it->w + group * it->group_stride + block * units * it->out_stride;
+    const size_t w = group * it->group_stride + block * units * it->out_stride;
     float *to = it->packed + group * it->packed_group + kind->packed + block * it->in * taps * units;
 
     for (size_t c = 0; c < it->in; c++)
       for (size_t t = 0; t < taps; t++, to += units)
         for (size_t n = 0; n < units; n++)
-          to[n] = n < valid ? w[n * it->out_stride + c * it->in_stride + (size_t)kind->source[t]] : 0;
+          to[n] = n < valid ? cpu_value(it->stage.type, it->w,
+                                        w + n * it->out_stride + c * it->in_stride + (size_t)kind->source[t])
+                            : 0;
   }
 }
 
-/* Writes `count` positions of a row of one channel. */
-static void conv_store_row(const struct strips *it, const struct kind *kind, float *channel, size_t row, size_t column,
+/* Writes `count` positions of a row of the channel at element `channel`. */
+static void conv_store_row(const struct strips *it, const struct kind *kind, size_t channel, size_t row, size_t column,
                            const float *tile, size_t count)
 {
-  float *to = channel + (kind->first[0] + row * it->step[0]) * it->size[1] + kind->first[1] + column * it->step[1];
+  const size_t at =
+    channel + (kind->first[0] + row * it->step[0]) * it->size[1] + kind->first[1] + column * it->step[1];
+  float *to = (float *)it->to + at;
 
-  if (it->step[1] != 1)
+  if (it->stage.type == TRM_VALUES_BF16)
+    for (size_t j = 0; j < count; j++)
+      ((trm_bf16 *)it->to)[at + j * it->step[1]] = trm_bf16_round(tile[j]);
+  else if (it->step[1] != 1)
     for (size_t j = 0; j < count; j++)
       to[j * it->step[1]] = tile[j];
   else if (count == CONV_LANES)
@@ -102,7 +110,7 @@ static void conv_store_row(const struct strips *it, const struct kind *kind, flo
 
 /* Writes a strip's tile (units, vectors, lanes) to the image. high: rows of the kind. */
 static void conv_store_strip(const struct strips *it, const struct kind *kind, const float *tile, size_t first,
-                             size_t vectors, size_t row0, size_t high, float *channel, size_t valid)
+                             size_t vectors, size_t row0, size_t high, size_t channel, size_t valid)
 {
   const struct conv_grid *grid = &kind->grid;
   const size_t lanes = (size_t)grid->lanes;
@@ -122,7 +130,7 @@ static void conv_store_strip(const struct strips *it, const struct kind *kind, c
 
 /* Computes all strips of one kind, for one band of one group of an image. */
 static void conv_run_kind(const struct strips *it, const struct kind *kind, size_t group, size_t row0,
-                          const float *staged, float *to)
+                          const float *staged, size_t to)
 {
   const size_t units = (size_t)it->kernels->units, max_vectors = (size_t)it->kernels->vectors;
   const size_t high = conv_min(kind->count[0], row0 + it->band);
@@ -157,10 +165,10 @@ static void conv_strips_body(const void *arguments, size_t low, size_t high)
     const size_t band = item % it->bands, group = item / it->bands % it->groups, image_group = item / it->bands;
     const ptrdiff_t first = it->band_first + (ptrdiff_t)(band * it->band * it->band_step);
 
-    conv_stage_image(&it->stage, it->from + image_group * it->in * it->stage.height * it->stage.width, first, staged);
+    conv_stage_image(&it->stage, it->from, image_group * it->in * it->stage.height * it->stage.width, first, staged);
     for (int k = 0; k < it->kinds; k++)
       conv_run_kind(it, &it->kind[k], group, band * it->band, staged,
-                    it->to + image_group * it->out * it->size[0] * it->size[1]);
+                    image_group * it->out * it->size[0] * it->size[1]);
   }
 }
 
@@ -229,11 +237,12 @@ static void conv_run_strips(struct trm_device *device, struct strips *it, size_t
 }
 
 /* Staging of the input for forward and weight gradients. The caller sets the number of rows. */
-static struct conv_stage conv_forward_stage(const struct trm_conv2d *conv)
+static struct conv_stage conv_forward_stage(const struct trm_conv2d *conv, enum trm_value_type type)
 {
   const struct trm_window2d *o = &conv->window;
 
   return (struct conv_stage){
+    .type = type,
     .channels = conv->channels / conv->groups,
     .height = o->in[0],
     .width = o->in[1],
@@ -260,7 +269,7 @@ void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d_forwa
   const size_t taps = o->kernel[0] * o->kernel[1];
   struct strips it = {
     .kernels = conv_device_kernels(device),
-    .stage = conv_forward_stage(conv),
+    .stage = conv_forward_stage(conv, call->type),
     .groups = conv->groups,
     .in = conv->channels / conv->groups,
     .out = conv->units / conv->groups,
@@ -378,6 +387,7 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
   if (call->b == 0)
     return;
   it.stage = (struct conv_stage){
+    .type = call->type,
     .channels = it.in,
     .height = o->out[0],
     .width = o->out[1],
@@ -396,7 +406,7 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
       if (i < o->kernel[0] && j < o->kernel[1])
         conv_fill_kind(&it.kind[it.kinds++], o, &it.stage, i, j, all);
   if (!all[0].covered || !all[1].covered) /* some inputs belong to no output */
-    cpu_fill(device, call->dx, 0, call->b * conv->channels * o->in[0] * o->in[1]);
+    memset(call->dx, 0, call->b * conv->channels * o->in[0] * o->in[1] * trm_value_bytes(call->type));
   conv_run_strips(device, &it, call->b);
 }
 
@@ -414,7 +424,7 @@ struct weights {
   size_t step, pad;                      /* stride and padding of rows */
   uint32_t *tap, *offset;                    /* (kernel elements) */
   size_t taps;
-  const float *x, *dy;
+  const void *x, *dy; /* stage.type */
   float *staging, *partial;                /* partial (chunks, elements): weights, then biases */
   size_t per_thread, staged_image, elements;
   bool bias;
@@ -427,7 +437,7 @@ static void conv_pack_inputs(const struct weights *it, size_t tile, size_t count
   for (size_t p = tile; p < tile + count; p++, x += it->staged_image) {
     const size_t row = p % it->bands * it->band;
 
-    conv_stage_image(&it->stage, it->x + (p / it->bands * it->groups + group) * it->in * image_in,
+    conv_stage_image(&it->stage, it->x, (p / it->bands * it->groups + group) * it->in * image_in,
                      (ptrdiff_t)(row * it->step) - (ptrdiff_t)it->pad, x);
   }
 }
@@ -446,7 +456,7 @@ static void conv_pack_outputs(const struct weights *it, size_t tile, size_t coun
       if (unit >= it->out || rows < it->band)
         memset(dy, 0, vector * sizeof(*dy));
       if (unit < it->out)
-        conv_grid_gather(&it->grid, rows, it->dy + (plane * it->size[0] + row) * it->size[1], dy);
+        conv_grid_gather(&it->grid, rows, it->stage.type, it->dy, (plane * it->size[0] + row) * it->size[1], dy);
     }
 }
 
@@ -537,7 +547,7 @@ void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_con
   const struct trm_conv2d *conv = &call->conv;
   const struct trm_window2d *o = &conv->window;
   struct weights it = {.kernels = conv_device_kernels(device),
-                       .stage = conv_forward_stage(conv),
+                       .stage = conv_forward_stage(conv, call->type),
                        .groups = conv->groups,
                        .in = conv->channels / conv->groups,
                        .out = conv->units / conv->groups,

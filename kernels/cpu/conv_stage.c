@@ -2,13 +2,22 @@
 
 #include <string.h>
 
+/* Copies n values at element `at`. */
+CPU_INLINE void conv_stage_copy(enum trm_value_type type, const void *from, size_t at, size_t n, float *to)
+{
+  const float *read = cpu_read(type, from, at, n, to);
+
+  if (read != to)
+    memcpy(to, read, n * sizeof(*to));
+}
+
 CPU_INLINE void conv_stage_zero(float *to, size_t n)
 {
   memset(to, 0, n * sizeof(*to));
 }
 
-/* Row of a phase: to[j] = from[j step + b - left] within [0, width), else 0. */
-CPU_INLINE void conv_stage_row(const struct conv_stage *stage, const float *from, size_t b, float *to)
+/* Row of a phase: to[j] = row[j step + b - left] within [0, width), else 0; row: at element `at`. */
+CPU_INLINE void conv_stage_row(const struct conv_stage *stage, const void *from, size_t at, size_t b, float *to)
 {
   const ptrdiff_t step = (ptrdiff_t)stage->step[1], width = (ptrdiff_t)stage->width;
   const ptrdiff_t shift = (ptrdiff_t)b - stage->left; /* column of j = 0 */
@@ -20,19 +29,20 @@ CPU_INLINE void conv_stage_row(const struct conv_stage *stage, const float *from
   low = low < high ? low : high;
   conv_stage_zero(to, (size_t)low);
   if (step == 1)
-    memcpy(to + low, from + low + shift, (size_t)(high - low) * sizeof(*to));
-  else if (step == 2) /* constant stride, so that it is vectorized */
+    conv_stage_copy(stage->type, from, at + (size_t)(low + shift), (size_t)(high - low), to + low);
+  else if (step == 2 && stage->type == TRM_VALUES_F32) /* constant stride, so that it is vectorized */
     for (ptrdiff_t j = low; j < high; j++)
-      to[j] = from[j * 2 + shift];
+      to[j] = ((const float *)from + at)[j * 2 + shift];
   else
     for (ptrdiff_t j = low; j < high; j++)
-      to[j] = from[j * step + shift];
+      to[j] = cpu_value(stage->type, from, (size_t)((ptrdiff_t)at + j * step + shift));
   conv_stage_zero(to + high, (size_t)(pitch - high));
 }
 
-CPU_CLONES static void conv_stage_cloned(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
+CPU_CLONES static void conv_stage_cloned(const struct conv_stage *stage, const void *images, size_t at, ptrdiff_t first,
+                                         float *to)
 {
-  for (size_t c = 0; c < stage->channels; c++, image += stage->height * stage->width)
+  for (size_t c = 0; c < stage->channels; c++, at += stage->height * stage->width)
     for (size_t a = 0; a < stage->phases[0]; a++)
       for (size_t b = 0; b < stage->phases[1]; b++)
         for (size_t r = 0; r < stage->rows; r++, to += stage->pitch) {
@@ -41,15 +51,15 @@ CPU_CLONES static void conv_stage_cloned(const struct conv_stage *stage, const f
           if (row < 0 || row >= (ptrdiff_t)stage->height)
             conv_stage_zero(to, stage->pitch);
           else
-            conv_stage_row(stage, image + (size_t)row * stage->width, b, to);
+            conv_stage_row(stage, images, at + (size_t)row * stage->width, b, to);
         }
   conv_stage_zero(to, CONV_SLACK);
 }
 
 /* not cloned itself: clang can only clone static functions here */
-void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
+void conv_stage_image(const struct conv_stage *stage, const void *images, size_t at, ptrdiff_t first, float *to)
 {
-  conv_stage_cloned(stage, image, first, to);
+  conv_stage_cloned(stage, images, at, first, to);
 }
 
 struct conv_grid conv_grid_of(size_t columns, int lanes)
@@ -77,12 +87,13 @@ void conv_grid_offsets(const struct conv_grid *grid, size_t rows, size_t origin,
     *offset = (uint32_t)(origin + (rows - 1) * pitch); /* no second row: repeat the last one */
 }
 
-void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to)
+void conv_grid_gather(const struct conv_grid *grid, size_t rows, enum trm_value_type type, const void *from, size_t at,
+                      float *to)
 {
   const size_t length = (size_t)grid->lanes * (grid->halves ? 1 : 2 * grid->row_vectors) / 2; /* floats per row */
 
-  for (size_t r = 0; r < rows; r++, from += grid->columns, to += length) {
-    memcpy(to, from, grid->columns * sizeof(*to));
+  for (size_t r = 0; r < rows; r++, at += grid->columns, to += length) {
+    conv_stage_copy(type, from, at, grid->columns, to);
     conv_stage_zero(to + grid->columns, length - grid->columns);
   }
   if (grid->halves && rows % 2)

@@ -68,10 +68,15 @@ CPU_INLINE float cpu_lane_maximum(const float *x, size_t n)
 
 struct conv_kernels;
 
+/* Grows, kept until the device is closed. */
+struct cpu_memory {
+  void *data;
+  size_t bytes;
+};
+
 struct cpu_state {
   const struct conv_kernels *conv; /* for this processor (conv.h) */
-  void *scratch; /* grows, kept until the device is closed */
-  size_t scratch_bytes;
+  struct cpu_memory scratch, copies;
   bool failed;
   char failure[192]; /* the first one, until sync reports it */
 };
@@ -85,6 +90,9 @@ void cpu_for(const struct trm_device *device, size_t n, size_t granule, double w
 
 /* Memory for the current call, not zeroed, valid until the next call of this function. Outside of parallel regions. */
 void *cpu_scratch(struct trm_device *device, size_t bytes);
+
+/* Other memory, likewise: copies of values in another type. */
+void *cpu_copies(struct trm_device *device, size_t bytes);
 
 /* In a body: returns the number of its thread, below device->threads. */
 int cpu_thread(void);

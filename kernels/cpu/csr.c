@@ -1,5 +1,5 @@
 /* Products with sparse rows. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/values.h"
 
 /* A work item is one output of one row. */
 CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_t high)
@@ -30,7 +30,8 @@ void cpu_csr_forward(struct trm_device *device, const struct trm_csr_forward *ca
   const size_t rows = call->x.rows, items = rows * call->n;
 
   if (items > 0)
-    cpu_for(device, items, 16, 2 + 2 * (double)call->x.entries / (double)rows, csr_forward_body, call);
+    cpu_for_values(device, items, 16, 2 + 2 * (double)call->x.entries / (double)rows, csr_forward_body, call,
+                   CPU_VALUES(call->type, *call, CPU_WRITES(*call, y, 1)));
 }
 
 /* dw[o, low..high) of one output; terms are added in the order of the rows. */
@@ -43,7 +44,7 @@ static void csr_backward_output(const struct trm_csr_backward *it, size_t o, siz
     for (size_t j = low; j < high; j++)
       dw[j] = 0;
   for (size_t row = 0; row < x->rows; row++) {
-    const float dy = ((const float *)it->dy)[row * it->n + o];
+    const float dy = cpu_value(it->type, it->dy, row * it->n + o);
     size_t e = (size_t)(x->starts[row] - x->starts[0]), end = (size_t)(x->starts[row + 1] - x->starts[0]);
 
     if (low > 0) /* first entry with column >= low */

@@ -3,7 +3,7 @@
  * sequence of consecutive indices, of which four share a Philox block: a row if features are sharded, otherwise all
  * rows. */
 #include "core/random.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/values.h"
 
 struct dropout {
   const float *x; /* (n) */
@@ -101,10 +101,12 @@ void cpu_dropout(struct trm_device *device, const struct trm_dropout *call)
   };
 
   if (stride == f) {
-    cpu_for(device, call->b * f, CPU_GRANULE, 8, dropout_body, &it);
+    cpu_for_values(device, call->b * f, CPU_GRANULE, 8, dropout_body, &it,
+                   CPU_VALUES(call->type, it, CPU_READS(it, x, 1), CPU_WRITES(it, y, 1)));
   } else {
     const struct dropout_rows rows = {it, stride, f};
 
-    cpu_for(device, call->b, 1, 8 * (double)f, dropout_rows_body, &rows);
+    cpu_for_values(device, call->b, 1, 8 * (double)f, dropout_rows_body, &rows,
+                   CPU_VALUES(call->type, rows, CPU_READS(rows, row.x, f), CPU_WRITES(rows, row.y, f)));
   }
 }

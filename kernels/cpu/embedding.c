@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/values.h"
 
 static bool embedding_is_known(int32_t token, size_t v)
 {
@@ -41,7 +41,8 @@ void cpu_embedding_forward(struct trm_device *device, const struct trm_embedding
       cpu_fail(device, "embedding: token %zu is %d, but the vocabulary has %zu", i, (int)call->token[i], call->v.total);
       break;
     }
-  cpu_for(device, call->r, 1, (double)call->d, embedding_forward_body, call);
+  cpu_for_values(device, call->r, 1, (double)call->d, embedding_forward_body, call,
+                 CPU_VALUES(call->type, *call, CPU_WRITES(*call, y, call->d)));
 }
 
 struct embedding {
@@ -61,7 +62,7 @@ CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low
   const struct trm_embedding_backward *it = rows->call;
   const size_t d = it->d, v = it->v.high - it->v.low;
   double total[SUM_COLUMNS];
-  float block[SUM_COLUMNS];
+  float block[SUM_COLUMNS], widened[SUM_COLUMNS];
 
   for (size_t first = low; first < high; first += SUM_COLUMNS) {
     const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
@@ -82,7 +83,7 @@ CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low
         for (size_t j = 0; j < width; j++)
           block[j] = 0;
         for (int32_t i = at; i < end; i++) {
-          const float *dy = (const float *)it->dy + (size_t)rows->row[i] * d + first;
+          const float *dy = cpu_read(it->type, it->dy, (size_t)rows->row[i] * d + first, width, widened);
 
 #pragma omp simd
           for (size_t j = 0; j < width; j++)

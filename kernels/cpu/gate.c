@@ -1,6 +1,6 @@
 /* Gated units: swiglu (Shazeer 2020), y = silu(a) * b with silu(a) = a * sigmoid(a), for rows (a, b). */
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/values.h"
 
 CPU_CLONES static void gate_swiglu_forward_body(const void *arguments, size_t low, size_t high)
 {
@@ -38,10 +38,13 @@ CPU_CLONES static void gate_swiglu_backward_body(const void *arguments, size_t l
 
 void cpu_swiglu_forward(struct trm_device *device, const struct trm_swiglu_forward *call)
 {
-  cpu_for(device, call->r, 1, 8 * (double)call->f, gate_swiglu_forward_body, call);
+  cpu_for_values(device, call->r, 1, 8 * (double)call->f, gate_swiglu_forward_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, x, 2 * call->f), CPU_WRITES(*call, y, call->f)));
 }
 
 void cpu_swiglu_backward(struct trm_device *device, const struct trm_swiglu_backward *call)
 {
-  cpu_for(device, call->r, 1, 8 * (double)call->f, gate_swiglu_backward_body, call);
+  cpu_for_values(device, call->r, 1, 8 * (double)call->f, gate_swiglu_backward_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, x, 2 * call->f), CPU_READS(*call, dy, call->f),
+                            CPU_WRITES(*call, dx, 2 * call->f)));
 }

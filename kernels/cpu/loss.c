@@ -1,8 +1,8 @@
 /* Losses: for each row the loss, whether the prediction is correct, and the gradient with respect to the scores. */
 #include <math.h>
 
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/values.h"
 
 /* Sum of e^(z - maximum); the terms are stored in dz unless it is NULL. */
 CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, size_t c)
@@ -102,7 +102,8 @@ static void loss_check_targets(struct trm_device *device, const int32_t *target,
 void cpu_softmax_cross_entropy(struct trm_device *device, const struct trm_softmax_cross_entropy *call)
 {
   loss_check_targets(device, call->target, call->b, call->c);
-  cpu_for(device, call->b, 1, 8 * (double)call->c, loss_softmax_body, call);
+  cpu_for_values(device, call->b, 1, 8 * (double)call->c, loss_softmax_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, call->c), CPU_WRITES(*call, dz, call->c)));
 }
 
 /* -- scores sharded by class */
@@ -138,7 +139,10 @@ CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, 
 void cpu_softmax_shard_stats(struct trm_device *device, const struct trm_softmax_shard_stats *call)
 {
   loss_check_targets(device, call->target, call->b, call->v.total);
-  cpu_for(device, call->b, 1, 8 * (double)(call->v.high - call->v.low), loss_shard_stats_body, call);
+  const size_t c = call->v.high - call->v.low;
+
+  cpu_for_values(device, call->b, 1, 8 * (double)c, loss_shard_stats_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, c)));
 }
 
 CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t low, size_t high)
@@ -167,7 +171,10 @@ CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t lo
 
 void cpu_softmax_shard_gradient(struct trm_device *device, const struct trm_softmax_shard_gradient *call)
 {
-  cpu_for(device, call->b, 1, 8 * (double)(call->v.high - call->v.low), loss_shard_gradient_body, call);
+  const size_t c = call->v.high - call->v.low;
+
+  cpu_for_values(device, call->b, 1, 8 * (double)c, loss_shard_gradient_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, c), CPU_WRITES(*call, dz, c)));
 }
 
 CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t high)
@@ -203,7 +210,8 @@ CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t h
 
 void cpu_mean_squared_error(struct trm_device *device, const struct trm_mean_squared_error *call)
 {
-  cpu_for(device, call->b, 1, 2 * (double)call->f, loss_mse_body, call);
+  cpu_for_values(device, call->b, 1, 2 * (double)call->f, loss_mse_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, call->f), CPU_WRITES(*call, dz, call->f)));
 }
 
 /* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */
@@ -235,12 +243,18 @@ static void loss_hinge_body(const void *arguments, size_t low, size_t high)
   loss_margin(arguments, true, low, high);
 }
 
+static void loss_run_margin(struct trm_device *device, const struct trm_margin_loss *call, cpu_body *body)
+{
+  cpu_for_values(device, call->b, 16, 2, body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, 1), CPU_WRITES(*call, dz, 1)));
+}
+
 void cpu_logistic(struct trm_device *device, const struct trm_margin_loss *call)
 {
-  cpu_for(device, call->b, 16, 2, loss_logistic_body, call);
+  loss_run_margin(device, call, loss_logistic_body);
 }
 
 void cpu_hinge(struct trm_device *device, const struct trm_margin_loss *call)
 {
-  cpu_for(device, call->b, 16, 2, loss_hinge_body, call);
+  loss_run_margin(device, call, loss_hinge_body);
 }

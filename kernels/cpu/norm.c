@@ -1,7 +1,7 @@
 /* Normalization of rows: layer norm (Ba, Kiros, Hinton 2016) and RMS norm (Zhang & Sennrich 2019). */
 #include <math.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/values.h"
 
 /* Sum of (x - mean)^2. */
 CPU_INLINE double norm_squares_sum(const float *x, float mean, size_t d)
@@ -58,7 +58,8 @@ CPU_CLONES static void norm_forward_body(const void *arguments, size_t low, size
 
 void cpu_norm_forward(struct trm_device *device, const struct trm_norm_forward *call)
 {
-  cpu_for(device, call->r, 1, 4 * (double)call->d, norm_forward_body, call);
+  cpu_for_values(device, call->r, 1, 4 * (double)call->d, norm_forward_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, x, call->d), CPU_WRITES(*call, y, call->d)));
 }
 
 /* The division of rows into parts depends on their number only. dgain and dbias are summed in float within a part, and
@@ -70,6 +71,7 @@ struct norm {
   const struct trm_norm_backward *call;
   float *sums;        /* (parts, 2, D): partial dgain and dbias */
   size_t part, parts; /* part: rows per part */
+  float *rows;        /* (threads, 3, D): of bfloat16 values, x, dy and dx of a row */
 };
 
 /* Means over a row of g = dy * gain and of g * n, with n the normalized x. */
@@ -102,6 +104,7 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
   const struct trm_norm_backward *it = parts->call;
   const size_t d = it->d;
   const float *gain = it->gain;
+  float *row = parts->rows + (size_t)cpu_thread() * 3 * d;
 
   for (size_t p = low; p < high; p++) {
     float *dgain = parts->sums + 2 * p * d, *dbias = dgain + d;
@@ -110,7 +113,8 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
     for (size_t j = 0; j < 2 * d; j++)
       dgain[j] = 0;
     for (size_t i = first; i < end; i++) {
-      const float *x = (const float *)it->x + i * d, *dy = (const float *)it->dy + i * d;
+      const float *x = cpu_read(it->type, it->x, i * d, d, row);
+      const float *dy = cpu_read(it->type, it->dy, i * d, d, row + d);
       const float mean = it->mean ? it->mean[i] : 0, scale = it->scale[i];
 
 #pragma omp simd
@@ -119,12 +123,13 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
         dbias[j] += dy[j];
       }
       if (it->dx) {
-        float *dx = (float *)it->dx + i * d, g_mean, gn_mean;
+        float *dx = cpu_place(it->type, it->dx, i * d, row + 2 * d), g_mean, gn_mean;
 
         norm_row_means(it, x, dy, mean, scale, &g_mean, &gn_mean);
 #pragma omp simd
         for (size_t j = 0; j < d; j++)
           dx[j] = scale * (dy[j] * gain[j] - g_mean - (x[j] - mean) * scale * gn_mean);
+        cpu_write(it->type, dx, it->dx, i * d, d);
       }
     }
   }
@@ -164,6 +169,7 @@ void cpu_norm_backward(struct trm_device *device, const struct trm_norm_backward
   struct norm it = {.call = call, .part = rows < MIN_ROWS ? MIN_ROWS : rows};
 
   it.parts = (call->r + it.part - 1) / it.part;
+  it.rows = cpu_copies(device, (size_t)device->threads * 3 * d * sizeof(float));
   it.sums = cpu_scratch(device, it.parts * 2 * d * sizeof(float));
   cpu_for(device, it.parts, 1, 8 * (double)(it.part * d), norm_backward_body, &it);
   cpu_for(device, d, 16, 2 * (double)it.parts, norm_parts_body, &it);

@@ -1,7 +1,7 @@
 /* Pooling: maximum or mean over windows of image planes. */
 #include <math.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/values.h"
 
 /* Sets [*low, *high) to the part of window i that is inside the image, in one dimension. */
 CPU_INLINE void pool_clip_window(const struct trm_window2d *win, int d, size_t i, size_t *low, size_t *high)
@@ -11,6 +11,17 @@ CPU_INLINE void pool_clip_window(const struct trm_window2d *win, int d, size_t i
   *low = first > win->pad[d] ? first - win->pad[d] : 0;
   *high = last > win->pad[d] ? last - win->pad[d] : 0;
   *high = *high < win->in[d] ? *high : win->in[d];
+}
+
+/* Values of a plane. */
+static size_t pool_in(const struct trm_window2d *win)
+{
+  return win->in[0] * win->in[1];
+}
+
+static size_t pool_out(const struct trm_window2d *win)
+{
+  return win->out[0] * win->out[1];
 }
 
 /* Work per plane: the elements of all windows. */
@@ -83,7 +94,9 @@ CPU_CLONES static void pool_max_body(const void *arguments, size_t low, size_t h
 
 void cpu_max_pool_forward(struct trm_device *device, const struct trm_max_pool_forward *call)
 {
-  cpu_for(device, call->planes, 1, pool_forward_work(&call->window), pool_max_body, call);
+  cpu_for_values(device, call->planes, 1, pool_forward_work(&call->window), pool_max_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, x, pool_in(&call->window)),
+                            CPU_WRITES(*call, y, pool_out(&call->window))));
 }
 
 CPU_CLONES static void pool_max_backward_body(const void *arguments, size_t low, size_t high)
@@ -105,7 +118,9 @@ CPU_CLONES static void pool_max_backward_body(const void *arguments, size_t low,
 
 void cpu_max_pool_backward(struct trm_device *device, const struct trm_max_pool_backward *call)
 {
-  cpu_for(device, call->planes, 1, (double)(call->window.in[0] * call->window.in[1]), pool_max_backward_body, call);
+  cpu_for_values(device, call->planes, 1, (double)pool_in(&call->window), pool_max_backward_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, dy, pool_out(&call->window)),
+                            CPU_WRITES(*call, dx, pool_in(&call->window))));
 }
 
 CPU_CLONES static void pool_avg_body(const void *arguments, size_t low, size_t high)
@@ -140,7 +155,9 @@ CPU_CLONES static void pool_avg_body(const void *arguments, size_t low, size_t h
 
 void cpu_avg_pool_forward(struct trm_device *device, const struct trm_avg_pool_forward *call)
 {
-  cpu_for(device, call->planes, 1, pool_forward_work(&call->window), pool_avg_body, call);
+  cpu_for_values(device, call->planes, 1, pool_forward_work(&call->window), pool_avg_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, x, pool_in(&call->window)),
+                            CPU_WRITES(*call, y, pool_out(&call->window))));
 }
 
 CPU_CLONES static void pool_avg_backward_body(const void *arguments, size_t low, size_t high)
@@ -172,5 +189,7 @@ CPU_CLONES static void pool_avg_backward_body(const void *arguments, size_t low,
 
 void cpu_avg_pool_backward(struct trm_device *device, const struct trm_avg_pool_backward *call)
 {
-  cpu_for(device, call->planes, 1, (double)(call->window.in[0] * call->window.in[1]), pool_avg_backward_body, call);
+  cpu_for_values(device, call->planes, 1, (double)pool_in(&call->window), pool_avg_backward_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, dy, pool_out(&call->window)),
+                            CPU_WRITES(*call, dx, pool_in(&call->window))));
 }

@@ -1,7 +1,7 @@
 /* Rotary positions (Su et al. 2021): rotates pairs of elements of each query and key by position-dependent angles. */
 #include <math.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/values.h"
 
 struct rotary {
   const struct trm_attention *shape;
@@ -46,5 +46,8 @@ void cpu_rotary(struct trm_device *device, const struct trm_rotary *call)
       table[t * 2 * half + half + j] = (float)(call->inverse ? -sin((double)t * rate) : sin((double)t * rate));
     }
   }
-  cpu_for(device, shape->b * shape->t, 1, 4 * (double)(shape->heads * shape->head_dim), rotary_body, &it);
+  const size_t width = shape->heads * shape->head_dim;
+
+  cpu_for_values(device, shape->b * shape->t, 1, 4 * (double)width, rotary_body, &it,
+                 CPU_VALUES(call->type, it, CPU_UPDATES(it, x, 3 * width)));
 }

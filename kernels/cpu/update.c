@@ -3,18 +3,10 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* The copy of the new weights that products read. */
-CPU_CLONES static void update_round_body(const void *arguments, size_t low, size_t high)
-{
-  const struct trm_update_arrays *it = arguments;
-
-#pragma omp simd
-  for (size_t i = low; i < high; i++)
-    it->rounded[i] = trm_bf16_round(it->w[i]);
-}
-
 struct update {
   const struct trm_update *opt;
+  cpu_body *body;
+  trm_bf16 *rounded;      /* (n) NULL: not written */
   float *w, *g;           /* (n) */
   float *first, *second;  /* (n) */
   float step, root;       /* of adam and lamb: learning rate (lamb: 1) / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
@@ -108,6 +100,23 @@ CPU_CLONES static void update_direction_body(const void *arguments, size_t low, 
   }
 }
 
+/* Blocks, which are rounded while they are in cache. */
+CPU_CLONES static void update_rounded_body(const void *arguments, size_t low, size_t high)
+{
+  const struct update *it = arguments;
+  const float *w = it->w;
+  trm_bf16 *rounded = it->rounded;
+
+  for (size_t first = low; first < high; first += CPU_BLOCK) {
+    const size_t end = high - first < CPU_BLOCK ? high : first + CPU_BLOCK;
+
+    it->body(it, first, end);
+#pragma omp simd
+    for (size_t i = first; i < end; i++)
+      rounded[i] = trm_bf16_round(w[i]);
+  }
+}
+
 /* Sets the factors of the bias correction. */
 static void update_correct_bias(struct update *it, float rate)
 {
@@ -121,14 +130,12 @@ void cpu_update(struct trm_device *device, const struct trm_update_arrays *call)
 {
   const struct trm_update *opt = &call->update;
   const bool adam = opt->rule == TRM_UPDATE_ADAM || opt->rule == TRM_UPDATE_ADAMW;
-  struct update it = {
-    .opt = opt, .w = call->w, .g = (float *)call->g, .first = call->first, .second = call->second};
+  struct update it = {.opt = opt, .body = adam ? update_adam_body : update_body, .rounded = call->rounded, .w = call->w,
+                      .g = (float *)call->g, .first = call->first, .second = call->second};
 
   if (adam)
     update_correct_bias(&it, opt->rate);
-  cpu_for(device, call->n, CPU_GRANULE, 2, adam ? update_adam_body : update_body, &it);
-  if (call->rounded)
-    cpu_for(device, call->n, CPU_GRANULE, 2, update_round_body, call);
+  cpu_for(device, call->n, CPU_GRANULE, 2, it.rounded ? update_rounded_body : it.body, &it);
 }
 
 void cpu_lamb_direction(struct trm_device *device, const struct trm_lamb_direction *call)

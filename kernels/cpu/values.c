@@ -1,7 +1,100 @@
-/* Values element by element: sums, and conversions between types. */
+/* Values: bodies of floats on arrays of bfloat16, sums and conversions element by element. */
+#include "kernels/cpu/values.h"
+
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+CPU_CLONES static void values_round(const float *from, trm_bf16 *to, size_t n)
+{
+#pragma omp simd
+  for (size_t i = 0; i < n; i++)
+    to[i] = trm_bf16_round(from[i]);
+}
+
+CPU_CLONES static void values_widen(const trm_bf16 *from, float *to, size_t n)
+{
+#pragma omp simd
+  for (size_t i = 0; i < n; i++)
+    to[i] = trm_bf16_value(from[i]);
+}
+
+/* -- bodies of floats */
+
+struct chunks {
+  cpu_body *body;
+  const void *arguments;
+  const struct cpu_values *values;
+  size_t items;                  /* of a chunk */
+  size_t at[CPU_VALUE_ARRAYS]; /* of each array in a thread's copies, in floats */
+  float *copies;                 /* (threads, per_thread) */
+  size_t per_thread;
+};
+
+/* Returns array a, NULL if it is not accessed. */
+static trm_bf16 *values_array(const struct chunks *it, int a)
+{
+  trm_bf16 *array = NULL;
+
+  if (it->values->array[a].access)
+    memcpy(&array, (const char *)it->arguments + it->values->array[a].field, sizeof array);
+  return array;
+}
+
+static void values_chunks_body(const void *arguments, size_t low, size_t high)
+{
+  const struct chunks *it = arguments;
+  float *copies = it->copies + (size_t)cpu_thread() * it->per_thread;
+  _Alignas(16) char call[CPU_ARGUMENTS];
+  size_t n;
+
+  memcpy(call, it->arguments, it->values->bytes);
+  for (size_t first = low; first < high; first += n) {
+    n = high - first < it->items ? high - first : it->items;
+    for (int a = 0; a < CPU_VALUE_ARRAYS; a++) {
+      const trm_bf16 *array = values_array(it, a);
+      const size_t width = it->values->array[a].width;
+      /* the address that element 0 would have */
+      const uintptr_t begin = (uintptr_t)(copies + it->at[a]) - first * width * sizeof(float);
+
+      if (array)
+        memcpy(call + it->values->array[a].field, &begin, sizeof begin);
+      if (array && it->values->array[a].access & TRM_READS)
+        values_widen(array + first * width, copies + it->at[a], n * width);
+    }
+    it->body(call, first, first + n);
+    for (int a = 0; a < CPU_VALUE_ARRAYS; a++) {
+      trm_bf16 *array = values_array(it, a);
+      const size_t width = it->values->array[a].width;
+
+      if (array && it->values->array[a].access & TRM_WRITES)
+        values_round(copies + it->at[a], array + first * width, n * width);
+    }
+  }
+}
+
+void cpu_for_values(struct trm_device *device, size_t n, size_t granule, double work, cpu_body *body,
+                    const void *arguments, const struct cpu_values *values)
+{
+  struct chunks it = {.body = body, .arguments = arguments, .values = values};
+  size_t width = 0;
+
+  if (values->type == TRM_VALUES_F32) {
+    cpu_for(device, n, granule, work, body, arguments);
+    return;
+  }
+  for (int a = 0; a < CPU_VALUE_ARRAYS; a++)
+    width += values_array(&it, a) ? values->array[a].width : 0;
+  it.items = width < CPU_CHUNK ? CPU_CHUNK / (width + !width) : 1;
+  it.items = it.items > CPU_LANES ? it.items / CPU_LANES * CPU_LANES : it.items;
+  for (int a = 0; a < CPU_VALUE_ARRAYS; a++) {
+    it.at[a] = it.per_thread;
+    if (values_array(&it, a))
+      it.per_thread += (it.items * values->array[a].width + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
+  }
+  it.copies = cpu_copies(device, (size_t)device->threads * it.per_thread * sizeof(float));
+  cpu_for(device, n, granule, work, values_chunks_body, &it);
+}
+
+/* -- the kernels */
 
 CPU_CLONES static void values_add_body(const void *arguments, size_t low, size_t high)
 {
@@ -16,44 +109,25 @@ CPU_CLONES static void values_add_body(const void *arguments, size_t low, size_t
 
 void cpu_add(struct trm_device *device, const struct trm_add *call)
 {
-  cpu_for(device, call->n, CPU_GRANULE, 2, values_add_body, call);
+  cpu_for_values(device, call->n, CPU_GRANULE, 2, values_add_body, call,
+                 CPU_VALUES(call->type, *call, CPU_READS(*call, a, 1), CPU_READS(*call, b, 1),
+                            CPU_WRITES(*call, y, 1)));
 }
 
-CPU_CLONES static void values_round_body(const void *arguments, size_t low, size_t high)
-{
-  const struct trm_convert *it = arguments;
-  const float *from = it->from;
-  trm_bf16 *to = it->to;
-
-#pragma omp simd
-  for (size_t i = low; i < high; i++)
-    to[i] = trm_bf16_round(from[i]);
-}
-
-CPU_CLONES static void values_widen_body(const void *arguments, size_t low, size_t high)
-{
-  const struct trm_convert *it = arguments;
-  const trm_bf16 *from = it->from;
-  float *to = it->to;
-
-#pragma omp simd
-  for (size_t i = low; i < high; i++)
-    to[i] = trm_bf16_value(from[i]);
-}
-
-CPU_CLONES static void values_copy_body(const void *arguments, size_t low, size_t high)
+static void values_convert_body(const void *arguments, size_t low, size_t high)
 {
   const struct trm_convert *it = arguments;
   const size_t bytes = trm_value_bytes(it->type_to);
 
-  memcpy((char *)it->to + low * bytes, (const char *)it->from + low * bytes, (high - low) * bytes);
+  if (it->type_from == it->type_to)
+    memcpy((char *)it->to + low * bytes, (const char *)it->from + low * bytes, (high - low) * bytes);
+  else if (it->type_to == TRM_VALUES_BF16)
+    values_round((const float *)it->from + low, (trm_bf16 *)it->to + low, high - low);
+  else
+    values_widen((const trm_bf16 *)it->from + low, (float *)it->to + low, high - low);
 }
 
 void cpu_convert(struct trm_device *device, const struct trm_convert *call)
 {
-  cpu_body *const body = call->type_from == call->type_to         ? values_copy_body
-                         : call->type_to == TRM_VALUES_BF16 ? values_round_body
-                                                            : values_widen_body;
-
-  cpu_for(device, call->n, CPU_GRANULE, 2, body, call);
+  cpu_for(device, call->n, CPU_GRANULE, 2, values_convert_body, call);
 }

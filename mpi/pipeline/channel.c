@@ -3,7 +3,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-static size_t channel_elements(const struct channel *channel, int number)
+static size_t channel_bytes(const struct channel *channel, int number)
 {
   return number < channel->messages ? channel->rows[number] * channel->width : 0;
 }
@@ -18,10 +18,10 @@ static void channel_wait(struct channel *channel, int number)
 
 static void channel_post(struct channel *channel, int number)
 {
-  const size_t n = channel_elements(channel, number);
+  const size_t n = channel_bytes(channel, number);
   const int at = number % CHANNEL_DEPTH;
   if (n)
-    channel->comm->ops->receive_begin(channel->comm, channel->buffer[at], n, TRM_FLOAT, channel->peer, channel->tag,
+    channel->comm->ops->receive_begin(channel->comm, channel->buffer[at], n, TRM_BYTE, channel->peer, channel->tag,
                                       &channel->request[at]);
 }
 
@@ -30,13 +30,13 @@ static void channel_reserve(struct channel *channel)
 {
   size_t max = 0;
   for (int i = 0; i < channel->messages; i++)
-    max = channel_elements(channel, i) > max ? channel_elements(channel, i) : max;
+    max = channel_bytes(channel, i) > max ? channel_bytes(channel, i) : max;
   if (max <= channel->capacity)
     return;
   for (int i = 0; i < CHANNEL_DEPTH; i++) {
     channel_wait(channel, i);
     trm_free(channel->buffer[i]);
-    channel->buffer[i] = trm_alloc(max * sizeof(float), "messages between stages");
+    channel->buffer[i] = trm_alloc(max, "messages between stages");
   }
   channel->capacity = max;
 }
@@ -62,7 +62,7 @@ void channels_create(struct channel channel[CHANNELS], struct trm_pipeline *pipe
       .tag = 2 * to + gradient,
       .open = inside && (layer->needs_dy || !gradient),
       .receives = receives,
-      .width = trm_shape_count(&layer->out),
+      .width = trm_shape_count(&layer->out) * trm_value_bytes(model->values),
       .wait_s = &pipeline->wait_s,
       .comm_s = &pipeline->comm_s,
     };
@@ -80,30 +80,30 @@ void channel_begin(struct channel *channel, const size_t *rows, int messages)
     channel_post(channel, i);
 }
 
-void channel_send(struct channel *channel, struct trm_device *device, const float *from, int number)
+void channel_send(struct channel *channel, struct trm_device *device, const void *from, int number)
 {
-  const size_t n = channel->open ? channel_elements(channel, number) : 0;
+  const size_t n = channel->open ? channel_bytes(channel, number) : 0;
   const int at = number % CHANNEL_DEPTH;
   struct trm_comm *comm = channel->comm;
   if (!n)
     return;
   channel_wait(channel, number); /* for the previous send from this buffer */
   const double before = comm->ops->clock(comm);
-  device->ops->download(device, channel->buffer[at], from, n * sizeof(float));
-  comm->ops->send_begin(comm, channel->buffer[at], n, TRM_FLOAT, channel->peer, channel->tag, &channel->request[at]);
+  device->ops->download(device, channel->buffer[at], from, n);
+  comm->ops->send_begin(comm, channel->buffer[at], n, TRM_BYTE, channel->peer, channel->tag, &channel->request[at]);
   *channel->comm_s += comm->ops->clock(comm) - before;
 }
 
-int channel_receive(struct channel *channel, struct trm_device *device, float *to, int number)
+int channel_receive(struct channel *channel, struct trm_device *device, void *to, int number)
 {
-  const size_t n = channel->open ? channel_elements(channel, number) : 0;
+  const size_t n = channel->open ? channel_bytes(channel, number) : 0;
   struct trm_comm *comm = channel->comm;
   if (!channel->open)
     return TRM_OK;
   if (n) {
     channel_wait(channel, number);
     const double before = comm->ops->clock(comm);
-    device->ops->upload(device, to, channel->buffer[number % CHANNEL_DEPTH], n * sizeof(float));
+    device->ops->upload(device, to, channel->buffer[number % CHANNEL_DEPTH], n);
     if (!device->host_memory)
       TRM_CHECK(device->ops->sync(device)); /* before the buffer is reused */
     *channel->comm_s += comm->ops->clock(comm) - before;

@@ -16,11 +16,11 @@ struct channel {
   int peer, tag;
   bool open;                    /* false (an end of the chain): all calls do nothing */
   bool receives;
-  size_t width;                 /* floats of a row */
+  size_t width;                 /* bytes of a row */
   const size_t *rows;           /* (messages) rows of each, not owned; messages without rows are not sent */
   int messages;                 /* no receives are posted beyond */
-  size_t capacity;              /* floats of each buffer */
-  float *buffer[CHANNEL_DEPTH]; /* host */
+  size_t capacity;              /* bytes of each buffer */
+  void *buffer[CHANNEL_DEPTH];  /* host */
   struct trm_request *request[CHANNEL_DEPTH];
   double *wait_s, *comm_s;      /* times are added to these */
 };
@@ -30,7 +30,7 @@ void channels_create(struct channel channel[CHANNELS], struct trm_pipeline *pipe
 /* Begins a run of messages, and posts the first receives. Of an earlier run only sends may be in flight. */
 void channel_begin(struct channel *channel, const size_t *rows, int messages);
 /* Sends message `number` from a device array (rows, width), which may be overwritten on return. */
-void channel_send(struct channel *channel, struct trm_device *device, const float *from, int number);
+void channel_send(struct channel *channel, struct trm_device *device, const void *from, int number);
 /* Waits for message `number` and copies it into a device array (rows, width). Posts a later receive. */
-int channel_receive(struct channel *channel, struct trm_device *device, float *to, int number);
+int channel_receive(struct channel *channel, struct trm_device *device, void *to, int number);
 void channel_free(struct channel *channel); /* waits for sends */

@@ -67,9 +67,7 @@ static void versions_bind(struct versions *v, float *w)
   if (w == v->in_use)
     return;
   v->in_use = w;
-  for (int i = 0; i < model->layers; i++)
-    for (int p = 0; p < model->layer[i].parameters; p++)
-      model->layer[i].parameter[p].w = w + model->layer[i].parameter[p].offset;
+  trm_model_use_weights(model, w);
 }
 
 void versions_use(struct versions *versions, const struct trm_action *action, int batch)

@@ -21,6 +21,7 @@
  * Ranks that do not share memory (parallel.share=none, or nodes of unequal numbers of ranks) are nodes of one rank. */
 #include <math.h>
 
+#include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
 #include "mpi/coll/allreduce_tree.h"
@@ -117,6 +118,8 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 {
   (void)low;
   struct sync *s = strategy->impl;
+  if (strategy->comm->size == 1)
+    return TRM_OK;
   TRM_CHECK(sync_publish_progress(strategy, high, sums));
   if (!sync_has_other_nodes(s) || strategy->lanes > 0)
     return TRM_OK;
@@ -153,14 +156,22 @@ struct trm_update sync_make_update(const struct trm_strategy *strategy, double r
   return update;
 }
 
-/* Computes the squared norm of the whole summed gradient, unit by unit: the same bits on every rank of any layout. */
+/* Elements of which a norm is computed at a time, before they are added: the same bits on every rank of any layout. In
+ * the device's own memory, where every norm is waited for, as many as there are. */
+static size_t sync_norm_unit(const struct trm_strategy *strategy)
+{
+  return strategy->device->host_memory ? SYNC_UNIT : SIZE_MAX;
+}
+
+/* Computes the squared norm of the whole summed gradient. */
 static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_squared)
 {
   struct sync *s = strategy->impl;
+  const size_t unit = sync_norm_unit(strategy);
   for (int b = 0; b < s->buckets; b++) {
     const struct interval slice = s->bucket[b].slice;
-    for (size_t at = slice.low; at < slice.high; at += SYNC_UNIT) {
-      const size_t n = slice.high - at < SYNC_UNIT ? slice.high - at : SYNC_UNIT;
+    for (size_t at = slice.low, n; at < slice.high; at += n) {
+      n = slice.high - at < unit ? slice.high - at : unit;
       s->unit_norms[at / SYNC_UNIT] =
         trm_optimizer_norm_squared(strategy->optimizer, strategy->device, at, n, strategy->g + at);
     }
@@ -190,21 +201,22 @@ static void sync_apply_update(struct trm_strategy *strategy, const struct trm_up
   trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, &to, g);
 }
 
-/* Computes the trust ratios of all tensors, from norms that are added unit by unit, too. */
+/* Computes the trust ratios of all tensors, from norms that are added so, too. */
 static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_update *update)
 {
   struct sync *s = strategy->impl;
   const struct trm_optimizer *optimizer = strategy->optimizer;
+  const size_t unit = sync_norm_unit(strategy);
   for (int b = 0; b < s->buckets; b++) {
     const size_t at = s->bucket[b].slice.low, n = s->bucket[b].slice.high - at;
     float *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
     sync_states_at(s, at, state);
     const struct trm_update_interval to = {at, n, strategy->w + at, state};
     trm_optimizer_prepare(optimizer, strategy->device, update, &to, g);
-    trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, &to, g, s->tensor_norms);
+    trm_optimizer_partial_norms(optimizer, strategy->device, unit, &to, g, s->tensor_norms);
   }
   TRM_CHECK(sync_node_barrier(strategy));
-  sync_ratios(strategy, update, SYNC_UNIT, s->tensor_norms, s->ratios);
+  sync_ratios(strategy, update, unit, s->tensor_norms, s->ratios);
   return TRM_OK;
 }
 
@@ -348,13 +360,25 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
 
 /* -- checkpoints: the shared arrays are the views */
 
+/* Returns the values of an array in host memory: itself, or the copy i. */
+static const float *sync_host_view(const struct trm_strategy *strategy, int i, const float *array)
+{
+  struct sync *s = strategy->impl;
+  const size_t bytes = strategy->elements * sizeof *array;
+  if (strategy->device->host_memory || !array)
+    return array;
+  if (!s->view[i])
+    s->view[i] = trm_alloc(bytes, "a checkpoint's arrays");
+  strategy->device->ops->download(strategy->device, s->view[i], array, bytes);
+  return s->view[i];
+}
+
 static int sync_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
 {
   const struct sync *s = strategy->impl;
   TRM_CHECK(sync_node_barrier(strategy));
-  view[0] = s->w.data;
-  for (int i = 1; i < TRM_MAX_STATES; i++)
-    view[i] = s->state[i - 1].data;
+  for (int i = 0; i < TRM_MAX_STATES; i++)
+    view[i] = sync_host_view(strategy, i, i ? s->state[i - 1].data : s->w.data);
   return TRM_OK;
 }
 
@@ -375,6 +399,7 @@ static int sync_restore(struct trm_strategy *strategy, const float *const from[T
 const struct trm_strategy_ops trm_strategy_sync = {
   .name = "sync",
   .help = "every update uses the gradients of all ranks",
+  .on_device = true,
   .lockstep = true,
   .select = sync_select,
   .create = sync_create,

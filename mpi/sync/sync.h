@@ -4,10 +4,8 @@
 #include "core/trace.h"
 #include "train/strategy.h"
 
-/* In host memory, shared by the ranks of a node. Its operation select chooses among the three. */
+/* In memory shared by the ranks of a node; of one rank, on its device. Its slot select chooses between the two. */
 extern const struct trm_strategy_ops trm_strategy_sync;
-/* In the memory of each rank's device. */
-extern const struct trm_strategy_ops sync_staged;
 /* With optimizer states, gradients and weights sharded over the ranks (parallel.zero). */
 extern const struct trm_strategy_ops sync_zero;
 

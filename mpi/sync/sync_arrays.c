@@ -154,7 +154,7 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
 static bool sync_arrays_single_copy(const struct trm_strategy *strategy)
 {
   const struct trm_parallel_options *o = strategy->parallel;
-  if (o->share == TRM_SHARE_NONE || !strategy->device->host_memory)
+  if (o->share == TRM_SHARE_NONE)
     return false;
   struct trm_comm *node = sync_equal_node(strategy, o->share, NULL);
   const bool once =
@@ -173,9 +173,8 @@ const char *sync_offload_dir(const struct trm_strategy *strategy)
 const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy)
 {
   const int64_t zero = strategy->parallel->zero;
-  if (strategy->comm->size > 1 && (zero > 1 || (zero == 1 && !sync_arrays_single_copy(strategy))))
-    return &sync_zero;
-  return strategy->device->host_memory ? &trm_strategy_sync : &sync_staged;
+  const bool shards = strategy->comm->size > 1 && (zero > 1 || (zero == 1 && !sync_arrays_single_copy(strategy)));
+  return shards ? &sync_zero : &trm_strategy_sync;
 }
 
 int sync_create(struct trm_strategy *strategy)
@@ -200,6 +199,8 @@ void sync_destroy(struct trm_strategy *strategy)
     sync_arrays_free(strategy, &s->state[i]);
   if (s->scratch.base)
     s->node->ops->unshare(s->node, &s->scratch);
+  for (int i = 0; i < TRM_MAX_STATES; i++)
+    trm_free(s->view[i]);
   if (s->block_sum)
     strategy->device->ops->release(strategy->device, s->block_sum);
   trm_free(s->ratios);

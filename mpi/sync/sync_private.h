@@ -57,6 +57,8 @@ struct sync {
   double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) if the rule has trust ratios */
 
   float *ratios; /* (tensors) trust ratios; private */
+  float *view[TRM_MAX_STATES]; /* host, (elements): copies for checkpoints, from the first one on, of arrays in the
+                                  device's own memory */
 };
 
 static inline size_t sync_units(size_t elements)

@@ -13,19 +13,21 @@ size_t axis_contiguous_run(const struct axis_sharding *s, size_t rank, size_t at
   return row - within < limit ? row - within : limit;
 }
 
-void axis_extract(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *full, float *shard)
+void axis_extract(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const void *full,
+                  void *shard)
 {
   for (size_t done = 0, run, offset; done < n; done += run) {
     run = axis_contiguous_run(s, rank, at + done, n - done, &offset);
-    memcpy(shard + done, full + offset, run * sizeof *shard);
+    memcpy((char *)shard + done * s->size, (const char *)full + offset * s->size, run * s->size);
   }
 }
 
-void axis_insert(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *shard, float *full)
+void axis_insert(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const void *shard,
+                 void *full)
 {
   for (size_t done = 0, run, offset; done < n; done += run) {
     run = axis_contiguous_run(s, rank, at + done, n - done, &offset);
-    memcpy(full + offset, shard + done, run * sizeof *full);
+    memcpy((char *)full + offset * s->size, (const char *)shard + done * s->size, run * s->size);
   }
 }
 

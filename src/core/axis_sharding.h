@@ -6,6 +6,7 @@
 /* An array (outer, n, inner); shards are packed (outer, the rank's interval of n, inner). */
 struct axis_sharding {
   size_t outer, n, inner;
+  size_t size;         /* bytes of an element */
   size_t ranks, max_n; /* max_n: the largest interval of a rank */
 };
 
@@ -16,5 +17,5 @@ size_t axis_max_shard_count(const struct axis_sharding *s);
  * there at *offset. */
 size_t axis_contiguous_run(const struct axis_sharding *s, size_t rank, size_t at, size_t limit, size_t *offset);
 /* Copies elements [at, at + n) of a rank's shard from the full array, and to it. shard: element 0 is number `at`. */
-void axis_extract(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *full, float *shard);
-void axis_insert(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *shard, float *full);
+void axis_extract(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const void *full, void *shard);
+void axis_insert(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const void *shard, void *full);

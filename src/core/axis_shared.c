@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "core/status.h"
 
-enum { HALF = 1 << 18 }; /* floats */
+enum { HALF = 1 << 18 }; /* elements, of at most the bytes of a float */
 
 void trm_axis_share_memory(struct trm_axis *axis, enum trm_share domain)
 {
@@ -93,13 +93,14 @@ static size_t axis_shared_chunk(const struct axis_sharding *s, size_t rank, size
   return at < count ? axis_shared_min(count - at, limit) : 0;
 }
 
-void axis_shared_allgather(struct trm_axis *axis, const struct axis_sharding *s, const float *shard, float *full)
+void axis_shared_allgather(struct trm_axis *axis, const struct axis_sharding *s, const void *shard, void *full)
 {
   const size_t self = (size_t)axis->node->rank;
   for (size_t at = 0; at < axis_max_shard_count(s); at += HALF) {
     const size_t n = axis_shared_chunk(s, self, at, HALF);
-    memcpy(axis_shared_slot(axis, self), shard + at, n * sizeof *shard);
-    axis_insert(s, self, at, n, shard + at, full);
+    const void *chunk = (const char *)shard + at * s->size;
+    memcpy(axis_shared_slot(axis, self), chunk, n * s->size);
+    axis_insert(s, self, at, n, chunk, full);
     axis_shared_barrier(axis);
     for (size_t rank = 0; rank < s->ranks; rank++)
       if (rank != self)

@@ -33,3 +33,16 @@ static inline float trm_bf16_value(trm_bf16 x)
   memcpy(&value, &word, sizeof value);
   return value;
 }
+
+/* Host arrays: to (n) = from (n), exactly; rounded. */
+static inline void trm_bf16_widen(float *to, const trm_bf16 *from, size_t n)
+{
+  for (size_t i = 0; i < n; i++)
+    to[i] = trm_bf16_value(from[i]);
+}
+
+static inline void trm_bf16_narrow(trm_bf16 *to, const float *from, size_t n)
+{
+  for (size_t i = 0; i < n; i++)
+    to[i] = trm_bf16_round(from[i]);
+}

@@ -650,8 +650,14 @@ struct trm_device {
   int threads;
   bool host_memory; /* device pointers are host pointers of this process: arrays may live in node-shared memory */
   void *impl;        /* the implementation's */
-  struct trm_device *host; /* the CPU, for kernels that the device does not have; NULL: it has all */
+  struct trm_device *host; /* the CPU beside a device that has memory of its own or lacks kernels; else NULL */
 };
+
+/* Returns the device whose memory is the host's: the device itself, or the CPU beside it. */
+static inline struct trm_device *trm_device_host(struct trm_device *device)
+{
+  return device->host_memory ? device : device->host;
+}
 
 /* Returns the sum of x^2 over n elements. */
 static inline double trm_device_norm_squared(struct trm_device *device, const float *x, size_t n)

@@ -131,6 +131,7 @@ ARRAYS(trm_attention_forward, READS_VALUES(qkv, 3 * arrays_values(&call->shape))
        WRITES_VALUES(y, arrays_values(&call->shape)),
        WRITES(row, 2 * arrays_heads(&call->shape)))
 ARRAYS(trm_attention_backward, READS_VALUES(qkv, 3 * arrays_values(&call->shape)),
+       READS_VALUES(y, arrays_values(&call->shape)),
        READS(row, 2 * arrays_heads(&call->shape)),
        READS_VALUES(dy, arrays_values(&call->shape)), WRITES_VALUES(dqkv, 3 * arrays_values(&call->shape)))
 ARRAYS(trm_rotary, PART_VALUES(x, 3 * arrays_values(&call->shape), 2 * arrays_values(&call->shape), TRM_UPDATES))

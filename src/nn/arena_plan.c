@@ -10,10 +10,10 @@
 
 #include "core/memory.h"
 
-enum { NONE = -1, ALIGN = TRM_ALIGNMENT / (int)sizeof(float) };
+enum { NONE = -1 };
 
 struct block {
-  size_t elements, offset;
+  size_t bytes, offset;
   int first_use, last_use; /* first and last time of use */
   bool persistent;         /* lives longer than a pass */
 };
@@ -22,27 +22,33 @@ struct block {
 struct blocks {
   const struct trm_layer *layer;     /* (last) */
   const struct trm_arena_plan *plan; /* segments */
+  const struct trm_arena_request *request;
   int first, last;
   struct block *block;
   int count;
   int *value, *work; /* (2, last) */
   int *gradient; /* (last) */
   int *scratch; /* (3, last) */
+  int *copy; /* (3, last) */
   int *flow; /* (last, 2, 3): write, earlier, sum */
   int *recompute_time, *backward_time; /* (last) times: recomputation, backward; NONE: none */
   int *relocated; /* (last) 1: its value is recomputed at another offset */
   int *last_read; /* (2, last) time of the last read: of forward's value, of the recomputed one */
+  int input;
 };
 
-static size_t arena_value_elements(const struct blocks *blocks, int layer)
+static size_t arena_value_bytes(const struct blocks *blocks, int layer)
 {
-  return blocks->layer[layer].output_rows * trm_shape_count(&blocks->layer[layer].out);
+  return blocks->layer[layer].output_rows * trm_shape_count(&blocks->layer[layer].out) *
+         trm_value_bytes(blocks->request->values);
 }
 
-static int arena_add_block(struct blocks *blocks, size_t elements, int first_use)
+static int arena_add_block(struct blocks *blocks, size_t bytes, int first_use)
 {
   blocks->block[blocks->count] = (struct block){
-    .elements = (elements + ALIGN - 1) / ALIGN * ALIGN, .first_use = first_use, .last_use = first_use};
+    .bytes = (bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT,
+    .first_use = first_use,
+    .last_use = first_use};
   return blocks->count++;
 }
 
@@ -130,7 +136,7 @@ static int arena_place_value(struct blocks *blocks, int i, int time, bool after)
     if (blocks->last_read[value] == time)
       return blocks->value[value];
   }
-  return arena_add_block(blocks, arena_value_elements(blocks, i), time);
+  return arena_add_block(blocks, arena_value_bytes(blocks, i), time);
 }
 
 static void arena_plan_layer(struct blocks *blocks, int i, bool training)
@@ -141,20 +147,50 @@ static void arena_plan_layer(struct blocks *blocks, int i, bool training)
   blocks->value[i] = arena_place_value(blocks, i, i, false);
   arena_extend_life(blocks, blocks->value[i], blocks->last_read[i]);
   if (layer->workspace || layer->workspace_fixed) {
-    const size_t elements = layer->workspace_fixed + layer->rows * layer->workspace;
-    blocks->work[i] = arena_add_block(blocks, elements, i);
-    blocks->work[last + i] = recompute ? arena_add_block(blocks, elements, blocks->recompute_time[i]) : blocks->work[i];
+    const size_t bytes = (layer->workspace_fixed + layer->rows * layer->workspace) * sizeof(float);
+    blocks->work[i] = arena_add_block(blocks, bytes, i);
+    blocks->work[last + i] = recompute ? arena_add_block(blocks, bytes, blocks->recompute_time[i]) : blocks->work[i];
     arena_extend_life(blocks, blocks->work[last + i], backward ? blocks->backward_time[i] : i);
   }
   const int time[] = {i, recompute ? blocks->recompute_time[i] : NONE, backward ? blocks->backward_time[i] : NONE};
-  for (int k = 0; k < 3; k++)
+  const struct trm_parameter *weight = blocks->request->copy_weights ? trm_layer_product_weight(layer) : NULL;
+  for (int k = 0; k < 3; k++) {
     if (layer->scratch && time[k] != NONE)
-      blocks->scratch[k * last + i] = arena_add_block(blocks, layer->scratch, time[k]);
+      blocks->scratch[k * last + i] = arena_add_block(blocks, layer->scratch * sizeof(float), time[k]);
+    if (weight && time[k] != NONE)
+      blocks->copy[k * last + i] =
+        arena_add_block(blocks, weight->count * trm_value_bytes(blocks->request->values), time[k]);
+  }
+}
+
+/* Returns true if the layer reads the values of the batch. */
+static bool arena_reads_batch(const struct trm_layer *layer)
+{
+  return !layer->sparse_input && !layer->token_input &&
+         (layer->from == TRM_FROM_BATCH || layer->addend == TRM_FROM_BATCH);
+}
+
+/* Places the batch in the type of values, which is converted before the first layer. */
+static void arena_plan_input(struct blocks *blocks)
+{
+  const struct trm_arena_request *request = blocks->request;
+  for (int i = blocks->first; i < blocks->last && request->convert_input; i++) {
+    if (!arena_reads_batch(&blocks->layer[i]))
+      continue;
+    if (blocks->input == NONE)
+      blocks->input = arena_add_block(
+        blocks, request->rows * request->convert_input * trm_value_bytes(request->values), blocks->first);
+    arena_extend_life(blocks, blocks->input, i);
+    arena_extend_life(blocks, blocks->input, blocks->recompute_time[i]);
+    if (blocks->layer[i].ops->keeps_input)
+      arena_extend_life(blocks, blocks->input, blocks->backward_time[i]);
+  }
 }
 
 static void arena_plan_forward(struct blocks *blocks, bool training)
 {
   const int last = blocks->last;
+  arena_plan_input(blocks);
   for (int i = blocks->first; i < last; i++)
     arena_plan_layer(blocks, i, training);
   for (int i = blocks->first; i < last; i++) {
@@ -187,14 +223,14 @@ static void arena_plan_flow(struct blocks *blocks, int i, int value, int *flow)
   if (is_add || (layer->ops->in_place && arena_is_free(blocks, i, i, dy)))
     flow[WRITE] = dy;
   else
-    flow[WRITE] = arena_add_block(blocks, arena_value_elements(blocks, value), time);
+    flow[WRITE] = arena_add_block(blocks, arena_value_bytes(blocks, value), time);
   if (*gradient != NONE) {
     flow[EARLIER] = *gradient;
     arena_extend_life(blocks, *gradient, time);
     if (arena_is_free(blocks, i, value, *gradient))
       flow[SUM] = *gradient;
     else
-      flow[SUM] = is_add ? arena_add_block(blocks, arena_value_elements(blocks, value), time) : flow[WRITE];
+      flow[SUM] = is_add ? arena_add_block(blocks, arena_value_bytes(blocks, value), time) : flow[WRITE];
   }
   *gradient = flow[EARLIER] == NONE ? flow[WRITE] : flow[SUM];
   arena_extend_life(blocks, *gradient, time);
@@ -205,7 +241,7 @@ static void arena_plan_backward(struct blocks *blocks)
   const struct trm_layer *layer = blocks->layer;
   const int end = blocks->last - 1;
   if (layer[end].ops->keeps_output || blocks->plan->recompute[end])
-    blocks->gradient[end] = arena_add_block(blocks, arena_value_elements(blocks, end), blocks->last);
+    blocks->gradient[end] = arena_add_block(blocks, arena_value_bytes(blocks, end), blocks->last);
   else
     blocks->gradient[end] = blocks->value[end]; /* the loss overwrites the scores */
   for (int i = end; i >= blocks->first; i--) {
@@ -222,8 +258,8 @@ static void arena_plan_backward(struct blocks *blocks)
 static int arena_compare_blocks(const void *a, const void *b)
 {
   const struct block *x = *(const struct block *const *)a, *y = *(const struct block *const *)b;
-  if (x->elements != y->elements)
-    return x->elements > y->elements ? -1 : 1;
+  if (x->bytes != y->bytes)
+    return x->bytes > y->bytes ? -1 : 1;
   return (x > y) - (x < y);
 }
 
@@ -259,14 +295,14 @@ static size_t arena_place_blocks(struct blocks *blocks, bool persistent, size_t 
       for (int j = 0; j < i; j++) {
         const struct block *o = order[j];
         const bool overlap = b->first_use <= o->last_use && o->first_use <= b->last_use;
-        if (overlap && b->offset < o->offset + o->elements && o->offset < b->offset + b->elements) {
-          b->offset = o->offset + o->elements;
+        if (overlap && b->offset < o->offset + o->bytes && o->offset < b->offset + b->bytes) {
+          b->offset = o->offset + o->bytes;
           moved = true;
         }
       }
     }
-    if (total < b->offset + b->elements)
-      total = b->offset + b->elements;
+    if (total < b->offset + b->bytes)
+      total = b->offset + b->bytes;
   }
   trm_free(order);
   return total;
@@ -279,13 +315,13 @@ static void arena_copy_offsets(const struct blocks *blocks, const int *block, in
     offset[i] = block[i] == NONE ? 0 : blocks->block[block[i]].offset;
 }
 
-/* Maximum per layer: two values and workspaces, three scratches, four flows. */
-enum { MAX_BLOCKS = 11, ARRAYS_PER_LAYER = 19 };
+/* Maximum per layer: two values and workspaces, three scratches and copies, four flows. */
+enum { MAX_BLOCKS = 14, ARRAYS_PER_LAYER = 22, OFFSETS_PER_LAYER = 11 };
 
 static void arena_create_blocks(struct blocks *blocks)
 {
   const size_t n = (size_t)blocks->last;
-  blocks->block = trm_alloc(MAX_BLOCKS * n * sizeof *blocks->block, "arena plan");
+  blocks->block = trm_alloc((MAX_BLOCKS * n + 1) * sizeof *blocks->block, "arena plan");
   int *index = trm_alloc(ARRAYS_PER_LAYER * n * sizeof *index, "arena plan");
   for (size_t i = 0; i < ARRAYS_PER_LAYER * n; i++)
     index[i] = NONE;
@@ -293,24 +329,27 @@ static void arena_create_blocks(struct blocks *blocks)
   blocks->work = index + 2 * n;
   blocks->gradient = index + 4 * n;
   blocks->scratch = index + 5 * n;
-  blocks->flow = index + 8 * n;
-  blocks->recompute_time = index + 14 * n;
-  blocks->backward_time = index + 15 * n;
-  blocks->relocated = index + 16 * n;
-  blocks->last_read = index + 17 * n;
+  blocks->copy = index + 8 * n;
+  blocks->flow = index + 11 * n;
+  blocks->recompute_time = index + 17 * n;
+  blocks->backward_time = index + 18 * n;
+  blocks->relocated = index + 19 * n;
+  blocks->last_read = index + 20 * n;
+  blocks->input = NONE;
 }
 
 static struct trm_arena_plan *arena_alloc_plan(int first, int last)
 {
   const size_t n = (size_t)last;
   struct trm_arena_plan *plan = trm_alloc(sizeof *plan, "arena plan");
-  size_t *offsets = trm_alloc(8 * n * sizeof *offsets, "arena plan");
+  size_t *offsets = trm_alloc(OFFSETS_PER_LAYER * n * sizeof *offsets, "arena plan");
   *plan = (struct trm_arena_plan){.first = first,
                                   .last = last,
                                   .value = offsets,
                                   .work = offsets + 2 * n,
                                   .gradient = offsets + 4 * n,
                                   .scratch = offsets + 5 * n,
+                                  .copy = offsets + 8 * n,
                                   .transient_offset = SIZE_MAX,
                                   .flow = trm_alloc(2 * n * sizeof *plan->flow, "arena plan"),
                                   .segment_end = trm_alloc(n * sizeof *plan->segment_end, "arena plan"),
@@ -324,7 +363,7 @@ struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first,
   struct trm_arena_plan *plan = arena_alloc_plan(first, last);
   trm_recompute_plan(layer, first, last, request->training ? request->recompute_blocks : 0,
                      request->separate_transient && !layer[last - 1].is_output, plan->segment_end, plan->recompute);
-  struct blocks blocks = {.layer = layer, .plan = plan, .first = first, .last = last};
+  struct blocks blocks = {.layer = layer, .plan = plan, .request = request, .first = first, .last = last};
   trm_layers_set_rows(layer, first, last, request->rows);
   arena_create_blocks(&blocks);
   arena_set_times(&blocks, request->training);
@@ -336,8 +375,10 @@ struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first,
     arena_mark_persistent(&blocks);
     plan->transient_offset = arena_place_blocks(&blocks, true, 0);
   }
-  plan->elements = arena_place_blocks(&blocks, false, request->separate_transient ? plan->transient_offset : 0);
-  arena_copy_offsets(&blocks, blocks.value, 8 * last, plan->value); /* and work, gradient, scratch after it */
+  plan->bytes = arena_place_blocks(&blocks, false, request->separate_transient ? plan->transient_offset : 0);
+  arena_copy_offsets(&blocks, blocks.value, OFFSETS_PER_LAYER * last, plan->value); /* and those after it */
+  arena_copy_offsets(&blocks, &blocks.input, 1, &plan->input);
+  plan->reads_input = blocks.input != NONE;
   for (int i = 0; i < 2 * last; i++) {
     size_t offset[3];
     arena_copy_offsets(&blocks, &blocks.flow[3 * i], 3, offset);

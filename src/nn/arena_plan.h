@@ -7,8 +7,8 @@
 
 #include "nn/layer.h"
 
-/* Offsets into the arena of a layer's contribution to the gradient of one value that it reads. Contributions of several
- * readers are added in backward order. */
+/* Offsets into the arena, in bytes, of a layer's contribution to the gradient of one value that it reads. Contributions
+ * of several readers are added in backward order. */
 struct trm_gradient_flow {
   size_t write;     /* the contribution; an add's is the gradient of its output */
   bool accumulates; /* if so: sum = earlier + write */
@@ -19,18 +19,24 @@ struct trm_arena_plan {
   int first, last; /* layers [first, last) of the model's; arrays have entries for all layers */
   int *segment_end; /* (layers) end of the layer's segment */
   bool *recompute; /* (layers) recomputed before the segment's backward */
-  size_t *value; /* (2, layers) offset of the output in forward, and in backward; its input's: in place */
+  size_t *value; /* (2, layers) offset, in bytes, of the output in forward, and in backward; its input's: in place */
   size_t *gradient; /* (layers) offset of the output's whole gradient; if needs_dy */
   size_t *work; /* (2, layers) of the workspace, likewise; unused without one */
   size_t *scratch; /* (3, layers) of the scratch: in forward, recomputation, backward */
+  size_t *copy; /* (3, layers) of the copies of the layer's weights, likewise; unused without copy_weights */
   struct trm_gradient_flow *flow; /* (layers, 2): for the operands that need a gradient */
-  size_t elements; /* of the arena, for `rows` rows */
+  size_t input; /* offset of the batch as values; unused unless reads_input */
+  bool reads_input; /* the batch is converted (convert_input), and a layer reads it */
+  size_t bytes; /* of the arena, for `rows` rows */
   size_t transient_offset; /* larger offsets are into memory shared by the slots; SIZE_MAX: none */
 };
 
 struct trm_arena_request {
   size_t rows;             /* maximum rows of a batch */
   bool training;           /* with backward */
+  enum trm_value_type values;
+  size_t convert_input;    /* values of a row of the batch, which is converted to the type; 0: it is read as it is */
+  bool copy_weights;       /* a layer converts the weights that its products read just before each use */
   int recompute_blocks;    /* blocks per segment, 0: no recomputation */
   bool separate_transient; /* arrays of a single pass are placed after the others, in memory shared by micro-batches in
                               flight, except values and gradients at the ends of the chain. The last segment is then

@@ -97,12 +97,14 @@ void trm_layers_set_rows(struct trm_layer *layer, int first, int last, size_t ba
 
 struct trm_cost trm_layer_cost(const struct trm_layer *layer)
 {
-  if (layer->ops->cost)
-    return layer->ops->cost(layer);
   const struct trm_cost *each = &layer->ops->cost_per_value;
   const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = f * (each->flop > 0 ? each->flop : 1),
-                           .bytes = f * (each->bytes > 0 ? each->bytes : 2 * sizeof(float))};
+  struct trm_cost cost = {.flop = f * (each->flop > 0 ? each->flop : 1),
+                          .bytes = f * (each->bytes > 0 ? each->bytes : 2 * sizeof(float))};
+  if (layer->ops->cost)
+    cost = layer->ops->cost(layer);
+  cost.bytes *= (double)trm_value_bytes(layer->values) / sizeof(float);
+  return cost;
 }
 
 struct trm_cost trm_layers_cost(const struct trm_layer *layer, int first, int last)
@@ -122,15 +124,15 @@ struct trm_cost trm_layer_cost_none(const struct trm_layer *layer)
   return (struct trm_cost){0};
 }
 
-void trm_layer_apply_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y,
+void trm_layer_apply_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y,
                              float *work)
 {
   (void)work;
   layer->ops->apply(layer, pass, false, x, y);
 }
 
-void trm_layer_apply_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                              const float *dy, float *dx, float *work)
+void trm_layer_apply_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                              const void *dy, void *dx, float *work)
 {
   (void)x, (void)y, (void)work;
   if (dx)
@@ -173,6 +175,7 @@ void trm_layer_add_weights(struct trm_layer *layer, const struct trm_weight_sett
     break;
   }
   trm_layer_add_parameter(layer, "weight", weight, init, (float)scale);
+  layer->parameter[layer->parameters - 1].product = true;
   if (weights->bias)
     trm_layer_add_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {weight->size[0]}},
                             weights->init_rule == TRM_RULE_DEFAULT ? TRM_INIT_UNIFORM : TRM_INIT_ZERO, (float)bound);
@@ -267,6 +270,13 @@ int trm_layer_shape_window(struct trm_layer *layer, struct trm_window2d *window)
 size_t trm_layer_rows(const struct trm_layer *layer)
 {
   return layer->rows * (layer->in.sequence ? layer->in.size[0] : 1);
+}
+
+struct trm_parameter *trm_layer_product_weight(const struct trm_layer *layer)
+{
+  const struct trm_layer *owner = layer->tied ? layer->tied : layer;
+  const bool any = layer->tied || (layer->parameters && layer->parameter[0].product && !layer->sparse_input);
+  return any ? (struct trm_parameter *)&owner->parameter[0] : NULL;
 }
 
 size_t trm_layer_width(const struct trm_layer *layer)

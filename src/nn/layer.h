@@ -59,12 +59,14 @@ struct trm_parameter {
   float scale;            /* bound of the uniform, deviation of the normal distribution */
   bool statistic;         /* measured, not trained: g is the moment of the batch (nn/optimizer.h) */
   float momentum;         /* of a statistic: the weight of a batch's moment */
+  bool product;           /* a product reads it, as values */
   float *w, *g;           /* (count) device; set by trm_model_bind, or per pass by a trm_param_provider */
+  const void *values;     /* (count) device: w in the type of values; in float32 it is w */
 };
 
 struct trm_cost {
   double flop;  /* forward, per row of the input; backward counts twice */
-  double bytes; /* of activations read and written, forward, per row of the input */
+  double bytes; /* of activations read and written, forward, per row of the input; of a slot: as if in float32 */
 };
 
 /* In place of a layer's index: */
@@ -106,6 +108,7 @@ struct trm_layer {
                               another rank (partition.h) */
   int addend;              /* of an add: the layer of the second value; TRM_FROM_NONE for all other kinds */
   struct trm_shape in, out; /* of one row */
+  enum trm_value_type values; /* type of the values that it reads and writes, and of their gradients */
   bool sparse_input;       /* reads the batch, and the batch is of CSR rows */
   bool token_input;        /* reads the batch, and the batch is of tokens */
   size_t classes;          /* of the data set; of tokens their vocabulary V */
@@ -188,6 +191,7 @@ struct trm_pass {
   void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
   void *progress_context;
   bool skipped;                  /* trm_evaluate takes the modeled time alone and leaves its sums 0 */
+  bool weights_kept;             /* the weights are those of this model's last forward pass */
   double seconds_per_row;        /* modeled time, for evaluations on a network with slot compute (core/comm.h) */
 };
 
@@ -197,18 +201,18 @@ struct trm_layer_ops {
   size_t settings_bytes; /* of layer->settings */
   int variant;           /* distinguishes kinds that share functions */
 
-  /* y (output_rows, out) from x (B, in). y may be x where in_place. work: (workspace_fixed + B workspace), left as it
-   * is until backward. NULL: an add, the model does it. */
-  void (*forward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work);
+  /* y (output_rows, out) from x (B, in), values of type layer->values. y may be x where in_place. work:
+   * (workspace_fixed + B workspace), left as it is until backward. NULL: an add, the model does it. */
+  void (*forward)(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y, float *work);
   /* dx (B, in) from dy (output_rows, out), and the parameters' gradients (beta of the pass). dx is NULL if !needs_dx.
    * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx may be dy where in_place. An auxiliary loss adds
    * pass->scale times its own gradient, to dx and to those of the parameters. */
-  void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                   const float *dy, float *dx, float *work);
+  void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                   const void *dy, void *dx, float *work);
 
   /* For trm_layer_apply_forward and trm_layer_apply_backward alone: to from `from`, which is x or dy. */
-  void (*apply)(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
-                float *to);
+  void (*apply)(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const void *from,
+                void *to);
 
   /* Reads the arguments into the settings. Errors name the layer and the argument. NULL: it takes none. */
   int (*create)(struct trm_layer *layer, const struct trm_arguments *arguments);
@@ -233,6 +237,7 @@ struct trm_layer_ops {
 
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena keeps */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
+  bool takes_bf16;                /* forward and backward work on values of either type; false: of float32 alone */
   bool is_collective;             /* calls pass->reduce: where that is set, passes are made even without rows */
   bool removes_bias;              /* a constant added to a channel of its input does not change its output */
 
@@ -261,21 +266,23 @@ void trm_layer_copy(struct trm_layer *to, const struct trm_layer *from);
 void trm_layers_free(struct trm_layer *layer, int layers);
 /* Sets rows and output_rows of layers [first, last) for a pass over a batch of so many rows. */
 void trm_layers_set_rows(struct trm_layer *layer, int first, int last, size_t batch_rows);
-struct trm_cost trm_layer_cost(const struct trm_layer *layer);
+struct trm_cost trm_layer_cost(const struct trm_layer *layer); /* with values of its type */
 struct trm_cost trm_layers_cost(const struct trm_layer *layer, int first, int last); /* sum over [first, last) */
 /* A cost slot for layers that move or rename values only: 0. */
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer);
 /* forward and backward slots of layers whose backward treats dy as forward treats x, or inversely: slot apply. */
-void trm_layer_apply_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y,
+void trm_layer_apply_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y,
                              float *work);
-void trm_layer_apply_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                              const float *dy, float *dx, float *work);
+void trm_layer_apply_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                              const void *dy, void *dx, float *work);
 /* "layer 3 (linear)": for messages; trm_context_text. */
 const char *trm_layer_text(const struct trm_layer *layer);
 /* The vectors that a layer reads in this pass: of sequences each position, R = B T of D values; otherwise R = B whole
  * rows. */
 size_t trm_layer_rows(const struct trm_layer *layer);
 size_t trm_layer_width(const struct trm_layer *layer); /* values of such a vector */
+/* The weight that its product reads as values, its own or that of the layer it is tied to; NULL: none. */
+struct trm_parameter *trm_layer_product_weight(const struct trm_layer *layer);
 
 /* -- for shape */
 

@@ -47,7 +47,8 @@ static void loss_softmax_run(const struct trm_loss_call *c)
 {
   c->device->ops->softmax_cross_entropy(c->device, &(struct trm_softmax_cross_entropy){
     .z = c->scores, .target = c->input->target_class, .scale = c->scale, .smoothing = c->smoothing, .loss = c->row_loss,
-    .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes});
+    .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes,
+    .type = c->type});
 }
 
 /* One row's fields of all shards (ranks, R, TRM_SCORES_FIELDS) combined: maximum score and sum of exponentials of the
@@ -93,7 +94,7 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
   int32_t *host_target = NULL;
   float *loss = c->host, *correct = loss + r, *max = loss + 2 * r, *sum = loss + 3 * r;
   device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
-    .z = c->scores, .target = target, .v = c->shard, .stats = c->scratch, .b = r});
+    .z = c->scores, .target = target, .v = c->shard, .stats = c->scratch, .b = r, .type = c->type});
   const float *all = trm_axis_allgather_host(c->axis, c->scratch, r * TRM_SCORES_FIELDS);
   if (!device->host_memory) {
     host_target = trm_alloc(r * sizeof *host_target, "targets");
@@ -115,7 +116,7 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
   if (c->gradient)
     device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
       .z = c->scores, .target = target, .v = c->shard, .max = joined, .sum = joined + r, .scale = c->scale,
-      .smoothing = c->smoothing, .dz = c->gradient, .b = r});
+      .smoothing = c->smoothing, .dz = c->gradient, .b = r, .type = c->type});
 }
 
 static int loss_squared_check(const struct trm_loss *loss, const struct trm_shape *scores,
@@ -137,7 +138,7 @@ static void loss_squared_run(const struct trm_loss_call *c)
 {
   c->device->ops->mean_squared_error(c->device, &(struct trm_mean_squared_error){
     .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
-    .dz = c->gradient, .b = c->rows, .f = c->classes});
+    .dz = c->gradient, .b = c->rows, .f = c->classes, .type = c->type});
 }
 
 /* Logistic and hinge: one score; two classes, or one value per sample, -1 or +1. */
@@ -157,14 +158,14 @@ static void loss_logistic_run(const struct trm_loss_call *c)
 {
   c->device->ops->logistic(c->device, &(struct trm_margin_loss){
     .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
-    .dz = c->gradient, .b = c->rows});
+    .dz = c->gradient, .b = c->rows, .type = c->type});
 }
 
 static void loss_hinge_run(const struct trm_loss_call *c)
 {
   c->device->ops->hinge(c->device, &(struct trm_margin_loss){
     .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
-    .dz = c->gradient, .b = c->rows});
+    .dz = c->gradient, .b = c->rows, .type = c->type});
 }
 
 static const struct trm_loss loss_softmax_cross_entropy = {

@@ -12,10 +12,11 @@ struct trm_loss_call {
   struct trm_device *device;
   const struct trm_input *input; /* its targets */
   size_t rows, classes;          /* R: of sequences B T, otherwise B; C scores each */
-  const float *scores;           /* z (R, C) */
+  enum trm_value_type type;      /* of scores and gradient */
+  const void *scores;            /* z (R, C) */
   float scale, smoothing;        /* smoothing: 0 but for softmax_cross_entropy (core/device.h) */
   float *row_loss, *row_correct; /* (R) */
-  float *gradient;               /* (R, C) dz = scale * gradient; may be z; NULL: not needed */
+  void *gradient;                /* (R, C) dz = scale * gradient; may be z; NULL: not needed */
   /* of scores that are sharded by class */
   struct trm_axis *axis;
   struct trm_vocab_shard shard;  /* the classes of this rank */

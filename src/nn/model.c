@@ -155,13 +155,14 @@ static void model_unbind(struct trm_model *model)
     trm_arena_plan_free(chunk->plan);
     *chunk = (struct trm_chunk){.first = chunk->first, .last = chunk->last};
   }
-  float *const arrays[] = {model->row_loss, model->transient, model->tied_gradient};
-  for (int i = 0; i < 3 && model->device; i++)
+  void *const arrays[] = {model->row_loss, model->transient, model->tied_gradient, model->rounded};
+  for (int i = 0; i < 4 && model->device; i++)
     model->device->ops->release(model->device, arrays[i]);
   trm_free(model->host_rows);
   model->device = NULL;
-  model->arena = model->transient = model->tied_gradient = model->row_loss = model->row_correct = model->host_rows =
-    NULL;
+  model->arena = model->transient = NULL;
+  model->tied_gradient = model->row_loss = model->row_correct = model->host_rows = NULL;
+  model->rounded = NULL;
   model->scores = NULL;
   model->plan = NULL;
   model->slots = 0;
@@ -178,27 +179,29 @@ void trm_model_free(struct trm_model *model)
   *model = (struct trm_model){0};
 }
 
-static int model_alloc_array(struct trm_model *model, size_t elements, float **array)
+static int model_alloc_array(struct trm_model *model, size_t bytes, void **array)
 {
-  void *memory;
-  TRM_CHECK(model->device->ops->alloc(model->device, elements * sizeof(float), TRM_MEMORY_ACTIVATIONS, &memory));
-  *array = memory;
-  model->arena_bytes += elements * sizeof(float);
+  TRM_CHECK(model->device->ops->alloc(model->device, bytes, TRM_MEMORY_ACTIVATIONS, array));
+  model->arena_bytes += bytes;
   return TRM_OK;
 }
 
 static int model_alloc_chunk(struct trm_model *model, struct trm_chunk *chunk)
 {
   const size_t slots = (size_t)model->slots;
+  const bool rounds = model->values != TRM_VALUES_F32;
   const struct trm_arena_request request = {.rows = model->max_rows,
                                             .training = model->training,
+                                            .values = model->values,
+                                            .convert_input = rounds ? trm_shape_count(&model->spec.shape) : 0,
+                                            .copy_weights = rounds && !model->w,
                                             .recompute_blocks = model->recompute,
                                             .separate_transient = slots > 1 || model->chunks > 1};
   chunk->plan = trm_arena_plan_create(model->layer, chunk->first, chunk->last, &request);
   chunk->arena = trm_alloc(slots * sizeof *chunk->arena, "activations");
   for (size_t slot = 0; slot < slots; slot++)
     TRM_CHECK(model_alloc_array(
-      model, request.separate_transient ? chunk->plan->transient_offset : chunk->plan->elements, &chunk->arena[slot]));
+      model, request.separate_transient ? chunk->plan->transient_offset : chunk->plan->bytes, &chunk->arena[slot]));
   return TRM_OK;
 }
 
@@ -208,8 +211,8 @@ static int model_alloc_transient(struct trm_model *model)
   size_t max = 0;
   for (int c = 0; c < model->chunks; c++) {
     const struct trm_arena_plan *plan = model->chunk[c].plan;
-    if (plan->transient_offset <= plan->elements && max < plan->elements - plan->transient_offset)
-      max = plan->elements - plan->transient_offset;
+    if (plan->transient_offset <= plan->bytes && max < plan->bytes - plan->transient_offset)
+      max = plan->bytes - plan->transient_offset;
   }
   return max ? model_alloc_array(model, max, &model->transient) : TRM_OK;
 }
@@ -217,8 +220,24 @@ static int model_alloc_transient(struct trm_model *model)
 static int model_alloc_tied_gradient(struct trm_model *model)
 {
   for (int i = 0; i < model->layers && model->accumulates && model->training; i++)
-    if (model->layer[i].shared)
-      return model_alloc_array(model, model->layer[i].parameter[0].count, &model->tied_gradient);
+    if (model->layer[i].shared) {
+      void *memory;
+      TRM_CHECK(model_alloc_array(model, model->layer[i].parameter[0].count * sizeof(float), &memory));
+      model->tied_gradient = memory;
+      break;
+    }
+  return TRM_OK;
+}
+
+/* Allocates the copy of the weights that products read. */
+static int model_alloc_rounded(struct trm_model *model)
+{
+  void *memory;
+  if (model->values == TRM_VALUES_F32 || !model->w)
+    return TRM_OK;
+  const size_t bytes = (model->parameters - model->statistics) * sizeof *model->rounded;
+  TRM_CHECK(model->device->ops->alloc(model->device, bytes, TRM_MEMORY_WEIGHTS, &memory));
+  model->rounded = memory;
   return TRM_OK;
 }
 
@@ -236,6 +255,7 @@ static int model_alloc(struct trm_model *model, struct trm_device *device, size_
     TRM_CHECK(model_alloc_chunk(model, &model->chunk[c]));
   TRM_CHECK(model_alloc_transient(model));
   TRM_CHECK(model_alloc_tied_gradient(model));
+  TRM_CHECK(model_alloc_rounded(model));
   const size_t each = rows * model->targets;
   const size_t scratch = model->layer[model->layers - 1].output_sharded ? TRM_SCORES_FIELDS + 2 : 0;
   model->host_rows = trm_alloc(4 * each * sizeof(float), "losses of the rows");
@@ -260,7 +280,9 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
 {
   const size_t rows = max_rows ? max_rows : 1;
   const bool same = model->device == device && model->max_rows == rows && model->training == training &&
-                    model->slots == slots && model->bound_recompute == model->recompute;
+                    model->slots == slots && model->bound_recompute == model->recompute && !model->w == !w;
+  model->w = w;
+  model->g = g;
   if (!same) {
     const int status = model_alloc(model, device, rows, training, slots);
     if (status != TRM_OK) {
@@ -268,14 +290,36 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
       return status;
     }
   }
-  model->w = w;
-  model->g = g;
+  for (int n = 0; n < trm_model_parameter_count(model); n++) {
+    struct trm_parameter *parameter = trm_model_parameter(model, n);
+    parameter->g = g ? g + parameter->offset : NULL; /* NULL: a parameter provider has them */
+  }
+  trm_model_use_weights(model, w);
+  return TRM_OK;
+}
+
+void trm_model_use_weights(struct trm_model *model, float *w)
+{
+  model->rounded_current = false;
   for (int i = 0; i < model->layers; i++)
     for (int p = 0; p < model->layer[i].parameters; p++) {
       struct trm_parameter *parameter = &model->layer[i].parameter[p];
-      parameter->w = w ? w + parameter->offset : NULL; /* NULL: a parameter provider has them */
-      parameter->g = g ? g + parameter->offset : NULL;
+      parameter->w = w ? w + parameter->offset : NULL;
+      parameter->values = parameter->w;
+      if (model->rounded && !parameter->statistic)
+        parameter->values = model->rounded + parameter->offset;
     }
+}
+
+int trm_model_set_values(struct trm_model *model, enum trm_value_type values)
+{
+  for (int i = 0; i < model->layers && values != TRM_VALUES_F32; i++)
+    if (!model->layer[i].ops->takes_bf16)
+      return trm_error(TRM_USAGE, "%s: takes values in float32 alone: train.activations=bf16 cannot be used with it",
+                       trm_layer_text(&model->layer[i]));
+  for (int i = 0; i < model->layers; i++)
+    model->layer[i].values = values;
+  model->values = values;
   return TRM_OK;
 }
 

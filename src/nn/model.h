@@ -31,7 +31,7 @@ TRM_BEGIN_DECLS
 struct trm_chunk {
   int first, last;             /* layers [first, last) of the model's */
   struct trm_arena_plan *plan; /* offsets into an arena (arena_plan.h) */
-  float **arena;               /* (slots) device */
+  void **arena;                /* (slots) device */
 };
 
 struct trm_model {
@@ -42,6 +42,7 @@ struct trm_model {
   const struct trm_loss *loss;
   size_t targets;    /* of a sample: of tokens T, otherwise 1 */
   float smoothing;   /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
+  enum trm_value_type values; /* trm_model_set_values; float32 after create */
   bool accumulates;  /* gradients are sums over several passes; set by the caller before bind. The two contributions to
                         a tied weight are then accumulated separately, as on two ranks: the same bits */
   int recompute;     /* activation checkpointing: blocks of layers in a segment (arena_plan.h), 0:
@@ -54,6 +55,9 @@ struct trm_model {
   int tensors, statistic_tensors;
   struct trm_device *device; /* from bind on */
   float *w, *g;              /* device, flat */
+  trm_bf16 *rounded;         /* device, flat, without statistics: w as values. NULL: values are float32, or a parameter
+                                provider has the weights */
+  bool rounded_current;      /* it is w's */
   /* activations, planned for max_rows */
   size_t max_rows, arena_bytes; /* of all chunks and slots */
   bool training;                /* bound with gradients */
@@ -61,14 +65,14 @@ struct trm_model {
   struct trm_chunk *chunk;      /* (chunks) */
   int chunks, slots;
   int current_chunk, current_slot; /* of the passes: trm_model_select */
-  float *arena;                    /* of current_chunk and current_slot */
-  float *transient;                /* device: arrays of one pass only, shared by all chunks and slots */
+  void *arena;                     /* of current_chunk and current_slot */
+  void *transient;                /* device: arrays of one pass only, shared by all chunks and slots */
   struct trm_arena_plan *plan;
   float *tied_gradient;          /* device: contribution of the later tied layer, if accumulates; else NULL */
   float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
   float *row_scratch;            /* device, (max_rows, targets, fields): sharded scores only (nn/loss.h) */
   float *host_rows;              /* host, (4, max_rows, targets) */
-  const float *scores;           /* device, (B, C), of tokens (B, T, V), of the last forward or evaluate; train
+  const void *scores;            /* device, (B, C), of tokens (B, T, V), values, of the last forward or evaluate; train
                                     overwrites them */
 };
 
@@ -93,6 +97,10 @@ int trm_model_create_part(struct trm_model *model, const char *text, const char 
                           const struct trm_input_spec *spec, const struct trm_model_part *part);
 void trm_model_free(struct trm_model *model);
 
+/* Sets the type of values, before bind: of activations, their gradients and the weights that products read. Fails if a
+ * layer does not take it. */
+int trm_model_set_values(struct trm_model *model, enum trm_value_type values);
+
 /* Tokens per sample given by the text; 0: as many as the data has, or the text is wrong. */
 size_t trm_model_context(const char *text);
 
@@ -105,6 +113,9 @@ int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w,
 /* The same for `slots` micro-batches in flight. Selects chunk 0, slot 0. */
 int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                          bool training, int slots);
+
+/* Lets the passes read other weights: a flat array like w of bind. */
+void trm_model_use_weights(struct trm_model *model, float *w);
 
 /* Returns true if the slice is not the whole tensor. */
 bool trm_slice_is_shard(const struct trm_slice *slice);
@@ -134,14 +145,17 @@ int trm_model_hash_tensors(const struct trm_model *model,
 
 void trm_model_select(struct trm_model *model, int chunk, int slot);
 
-/* The arrays at the ends of a chunk, for messages between pipeline stages: device, (B, shape). input: written before
- * forward; its gradient is valid after backward. output: valid after forward; its gradient is written before backward.
- * NULL: the chunk begins with the batch, ends with the scores. */
-float *trm_model_chunk_input(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
-float *trm_model_chunk_output(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
+/* The arrays at the ends of a chunk, for messages between pipeline stages: device, (B, shape), values. input: written
+ * before forward; its gradient is valid after backward. output: valid after forward; its gradient is written before
+ * backward. NULL: the chunk begins with the batch, ends with the scores. */
+void *trm_model_chunk_input(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
+void *trm_model_chunk_output(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
 
 /* Forward alone: scores (B, C) are left in model->scores. */
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
+
+/* Copies n scores from element `first` on to the host. */
+void trm_model_read_scores(const struct trm_model *model, size_t first, size_t n, float *host);
 
 /* Forward and loss; adds to the loss sums. */
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);

@@ -10,19 +10,20 @@
 /* Phases of a layer; RECOMPUTE: forward again, for the backward pass of its segment (arena_plan.h). */
 enum pass_phase { FORWARD, RECOMPUTE, BACKWARD };
 
-static float *pass_array(const struct trm_model *model, size_t offset)
+/* Returns the array at an offset of the plan. */
+static void *pass_array(const struct trm_model *model, size_t offset)
 {
   const size_t transient = model->plan->transient_offset;
-  return offset < transient ? model->arena + offset : model->transient + (offset - transient);
+  return offset < transient ? (char *)model->arena + offset : (char *)model->transient + (offset - transient);
 }
 
 /* Returns the output of a layer that layer `reader` reads, or the batch. */
-static const float *pass_value(const struct trm_model *model, const struct trm_pass *pass, int reader, int layer,
+static const void *pass_value(const struct trm_model *model, const struct trm_pass *pass, int reader, int layer,
                                enum pass_phase phase)
 {
   const struct trm_arena_plan *plan = model->plan;
   if (layer == TRM_FROM_BATCH)
-    return pass->input->dense;
+    return model->values == TRM_VALUES_F32 || !pass->input->dense ? pass->input->dense : pass_array(model, plan->input);
   const bool recomputed = phase != FORWARD && plan->segment_end[layer] == plan->segment_end[reader];
   return pass_array(model, plan->value[recomputed ? plan->last + layer : layer]);
 }
@@ -39,17 +40,43 @@ static float *pass_scratch(const struct trm_model *model, int i, enum pass_phase
 }
 
 /* The sum of two arrays of the layer's output; `to` may be one of them. */
-static void pass_add_arrays(const struct trm_layer *layer, const struct trm_pass *pass, float *to, const float *a,
-                            const float *b)
+static void pass_add_arrays(const struct trm_layer *layer, const struct trm_pass *pass, void *to, const void *a,
+                            const void *b)
 {
   pass->device->ops->add(pass->device, &(struct trm_add){
-    .a = a, .b = b, .y = to, .n = layer->output_rows * trm_shape_count(&layer->out)});
+    .a = a, .b = b, .y = to, .n = layer->output_rows * trm_shape_count(&layer->out), .type = layer->values});
 }
 
 /* Returns false without rows, unless other ranks wait for the layer. */
 static bool pass_layer_runs(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   return pass->input->rows || (pass->training && layer->ops->is_collective && pass->reduce);
+}
+
+/* -- types of values */
+
+static void pass_convert(const struct trm_model *model, const float *from, void *to, size_t n)
+{
+  model->device->ops->convert(model->device, &(struct trm_convert){
+    .from = from, .to = to, .n = n, .type_from = TRM_VALUES_F32, .type_to = model->values});
+}
+
+/* Brings the copy of the weights that products read up to date. */
+static void pass_round_weights(struct trm_model *model, bool kept)
+{
+  if (!model->rounded || (kept && model->rounded_current))
+    return;
+  const struct trm_parameter *first = trm_model_parameter(model, 0); /* of the weights in use */
+  pass_convert(model, first->w - first->offset, model->rounded, model->parameters - model->statistics);
+  model->rounded_current = true;
+}
+
+/* Converts the batch for the layers that read its values. */
+static void pass_convert_input(const struct trm_model *model, const struct trm_pass *pass)
+{
+  if (model->values != TRM_VALUES_F32 && pass->input->dense && model->plan->reads_input)
+    pass_convert(model, pass->input->dense, pass_array(model, model->plan->input),
+                 pass->input->rows * trm_shape_count(&model->spec.shape));
 }
 
 /* -- parameter providers */
@@ -61,6 +88,7 @@ static void pass_point_parameters(struct trm_layer *layer, bool statistics, size
     if (parameter->statistic != statistics)
       continue;
     parameter->w = w + (parameter->offset - low);
+    parameter->values = parameter->w;
     parameter->g = g ? g + (parameter->offset - low) : NULL;
   }
 }
@@ -74,6 +102,18 @@ static void pass_zero_padding(const struct trm_layer *layer, const struct trm_pa
     if (!parameter->statistic && padding)
       pass->device->ops->fill(pass->device, parameter->g + parameter->count, 0, padding);
   }
+}
+
+/* Converts the weight that layer i's product reads. */
+static void pass_copy_weight(struct trm_model *model, int i, enum trm_acquire_mode mode)
+{
+  const int phase = mode == TRM_ACQUIRE_BACKWARD ? BACKWARD : mode == TRM_ACQUIRE_RECOMPUTE ? RECOMPUTE : FORWARD;
+  struct trm_parameter *weight = trm_layer_product_weight(&model->layer[i]);
+  if (model->values == TRM_VALUES_F32 || !weight)
+    return;
+  void *copy = pass_array(model, model->plan->copy[phase * model->plan->last + i]);
+  pass_convert(model, weight->w, copy, weight->count);
+  weight->values = copy;
 }
 
 /* Acquires the parameters of layer i, and those of the layer it is tied to; or releases them. */
@@ -97,6 +137,8 @@ static void pass_hold(struct trm_model *model, const struct trm_pass *pass, int 
     if (g && provider->overwrites_gradient)
       pass_zero_padding(layer, pass);
   }
+  if (provider && acquire)
+    pass_copy_weight(model, i, mode);
 }
 
 static void pass_hold_statistics(struct trm_model *model, const struct trm_pass *pass, enum trm_acquire_mode mode,
@@ -124,7 +166,7 @@ void trm_model_select(struct trm_model *model, int chunk, int slot)
   model->arena = model->chunk[chunk].arena[slot];
 }
 
-float *trm_model_chunk_input(const struct trm_model *model, bool gradient, const struct trm_shape **shape)
+void *trm_model_chunk_input(const struct trm_model *model, bool gradient, const struct trm_shape **shape)
 {
   const int first = model->plan->first;
   const struct trm_layer *layer = &model->layer[first];
@@ -134,7 +176,7 @@ float *trm_model_chunk_input(const struct trm_model *model, bool gradient, const
   return pass_array(model, (gradient ? model->plan->gradient : model->plan->value)[first]);
 }
 
-float *trm_model_chunk_output(const struct trm_model *model, bool gradient, const struct trm_shape **shape)
+void *trm_model_chunk_output(const struct trm_model *model, bool gradient, const struct trm_shape **shape)
 {
   const int end = model->plan->last - 1;
   if (model->layer[end].is_output)
@@ -146,8 +188,8 @@ float *trm_model_chunk_output(const struct trm_model *model, bool gradient, cons
 static void pass_layer_forward(struct trm_model *model, const struct trm_pass *pass, int i, enum pass_phase phase)
 {
   struct trm_layer *layer = &model->layer[i];
-  const float *x = pass_value(model, pass, i, layer->from, phase);
-  float *y = pass_array(model, model->plan->value[phase == FORWARD ? i : model->plan->last + i]);
+  const void *x = pass_value(model, pass, i, layer->from, phase);
+  void *y = pass_array(model, model->plan->value[phase == FORWARD ? i : model->plan->last + i]);
   layer->scratch_at = pass_scratch(model, i, phase);
   if (layer->addend != TRM_FROM_NONE)
     pass_add_arrays(layer, pass, y, x, pass_value(model, pass, i, layer->addend, phase));
@@ -160,6 +202,8 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
   const struct trm_arena_plan *plan = model->plan;
   const enum trm_acquire_mode mode = pass->training ? TRM_ACQUIRE_FORWARD : TRM_ACQUIRE_EVALUATE;
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
+  pass_round_weights(model, pass->weights_kept);
+  pass_convert_input(model, pass);
   pass_hold_statistics(model, pass, mode, true);
   for (int i = plan->first; i < plan->last; i++) {
     pass_hold(model, pass, i, mode, true);
@@ -187,7 +231,7 @@ static void pass_layer_backward(struct trm_model *model, const struct trm_pass *
       layer->needs_dx ? pass_array(model, plan->flow[2 * i].write) : NULL, pass_workspace(model, i, BACKWARD));
     if (layer->grad_input_partial && layer->needs_dx)
       trm_axis_allreduce(pass->tensor_axis, pass_array(model, plan->flow[2 * i].write),
-                         layer->rows * trm_shape_count(&layer->in));
+                         layer->rows * trm_shape_count(&layer->in), layer->values);
   }
   const int to[2] = {layer->from, layer->addend};
   for (int k = 0; k < 2; k++) {
@@ -254,6 +298,7 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   inner.auxiliary_loss = NULL; /* forward has added it; recomputation must not */
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_choose_tied_gradient(model, pass);
+  pass_round_weights(model, true);
   pass_hold_statistics(model, pass, TRM_ACQUIRE_BACKWARD, true);
   for (int i = plan->last - 1; i >= plan->first; i--) {
     const struct trm_layer *layer = &model->layer[i];
@@ -321,8 +366,19 @@ static int pass_check(const struct trm_model *model, const struct trm_pass *pass
   return TRM_OK;
 }
 
+void trm_model_read_scores(const struct trm_model *model, size_t first, size_t n, float *host)
+{
+  const size_t bytes = trm_value_bytes(model->values);
+  trm_bf16 *rounded = model->values == TRM_VALUES_F32 ? NULL : trm_alloc(n * sizeof *rounded, "scores");
+  model->device->ops->download(model->device, rounded ? (void *)rounded : host,
+                               (const char *)model->scores + first * bytes, n * bytes);
+  if (rounded)
+    trm_bf16_widen(host, rounded, n);
+  trm_free(rounded);
+}
+
 /* Computes the loss of the scores, adds to the sums and, unless dz is NULL, sets the gradient of the scores. */
-static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float scale, float *dz,
+static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float scale, void *dz,
                      struct trm_loss_sums *sums)
 {
   const struct trm_layer *last = &model->layer[model->layers - 1];
@@ -331,6 +387,7 @@ static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float
     .device = pass->device,
     .input = pass->input,
     .scores = model->scores,
+    .type = model->values,
     .scale = scale / (float)model->targets,
     .smoothing = pass->training ? model->smoothing : 0,
     .row_loss = model->row_loss,
@@ -351,7 +408,7 @@ static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
 {
   const struct trm_arena_plan *plan = model->plan;
-  float *dz = pass->training ? pass_array(model, plan->gradient[plan->last - 1]) : NULL;
+  void *dz = pass->training ? pass_array(model, plan->gradient[plan->last - 1]) : NULL;
   return pass_loss(model, pass, pass->training ? pass->scale : 1, dz, sums);
 }
 

@@ -27,6 +27,8 @@ libtrireme_la_SOURCES += \
 	src/train/run_dir.h \
 	src/train/restart.c \
 	src/train/snapshots.c \
+	src/train/staged_arrays.c \
+	src/train/staged_arrays.h \
 	src/train/staleness.c \
 	src/train/stages.c \
 	src/train/step.c \

@@ -12,9 +12,9 @@ TRM_BEGIN_DECLS
 struct trm_run_facts {
   const struct trm_options *options;
   const struct trm_strategy_ops *strategy; /* required; the selected row, once it is selected */
-  const struct trm_device *device;
   const struct trm_loss *loss;
   int stages, tensor_ranks; /* sizes of the pipeline axis and of the tensor axis */
+  bool device_memory;       /* of any rank: a device with memory of its own */
   bool trains_rows;         /* the strategy trains on sparse rows itself (row_trainer.h) */
   bool reduces;             /* a layer sums over the ranks of a batch */
   bool plans;               /* set by the planner, which chooses the sizes of the axes */

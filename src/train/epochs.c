@@ -91,10 +91,11 @@ static int epochs_score(struct trainer *t, struct trm_dataset *dataset, struct t
   struct trm_model *model = &t->model;
   const struct trm_strategy *s = &t->strategy;
   struct trm_loss_sums sums;
-  if (s->eval_weights)
-    TRM_CHECK(trm_model_bind_slots(model, model->device, s->eval_weights, s->g, model->max_rows, true, t->slots));
+  float *w = trm_staged_arrays_load(&t->arrays, s->eval_weights ? s->eval_weights : s->w);
+  TRM_CHECK(trm_model_bind_slots(model, model->device, w, t->arrays.g, model->max_rows, true, t->slots));
   const int status = t->mode->evaluate(t, dataset, &sums);
-  TRM_CHECK(trm_model_bind_slots(model, model->device, s->w, s->g, model->max_rows, true, t->slots));
+  w = trm_staged_arrays_load(&t->arrays, s->w);
+  TRM_CHECK(trm_model_bind_slots(model, model->device, w, t->arrays.g, model->max_rows, true, t->slots));
   /* decisions depend on the sums, so all ranks take rank 0's bits */
   t->comm->ops->broadcast(t->comm, &sums, sizeof sums, TRM_BYTE, 0);
   *score = (struct trm_score){sums.loss / sums.rows, model->loss->counts_correct ? sums.correct / sums.rows : NAN};

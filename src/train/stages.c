@@ -77,7 +77,7 @@ int trainer_stages_save_local_state(struct trainer *t)
   const struct trm_device *device = t->modules->device;
   if (!s->previous_weights)
     return TRM_OK;
-  const float *from = s->pipeline.stashed ? s->pipeline.stashed : t->strategy.w;
+  const float *from = s->pipeline.stashed ? s->pipeline.stashed : trm_staged_arrays_load(&t->arrays, t->strategy.w);
   device->ops->download(t->modules->device, s->previous_weights, from,
                         t->model.parameters * sizeof *s->previous_weights);
   return device->ops->sync(t->modules->device);
@@ -195,6 +195,7 @@ static int stages_step(void *context, int batch, struct trm_loss_sums *sums)
   const uint64_t number = run->first + (uint64_t)batch;
   const double rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
   TRM_CHECK(t->strategy.ops->step(&t->strategy, rate, sums));
+  trm_staged_arrays_load(&t->arrays, t->strategy.w);
   run->total->loss += sums->loss;
   run->total->correct += sums->correct;
   run->total->rows += sums->rows;
@@ -258,6 +259,7 @@ int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums
   const uint64_t first = t->strategy.updates;
   struct trm_loss_sums *sums = trm_alloc((size_t)(end - first) * sizeof *sums, "batches in flight");
   *total = (struct trm_loss_sums){0};
+  trm_staged_arrays_load(&t->arrays, t->strategy.w);
   const int status = stages_train(t, first, (size_t)(end - first), sums, total);
   trm_free(sums);
   return status;

@@ -21,17 +21,16 @@ static void step_reduce_partial_gradients(struct trainer *t, size_t low, size_t 
   for (int n = 0; t->tensor && n < trm_model_parameter_count(&t->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&t->model, n);
     if (p->gradient_partial && p->offset >= low && p->offset < high)
-      trm_axis_allreduce(t->tensor, p->g, p->count);
+      trm_axis_allreduce(t->tensor, p->g, p->count, TRM_VALUES_F32);
   }
 }
 
 int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
-  const struct trm_strategy_ops *ops = t->strategy.ops;
   if (t->computing)
     return TRM_OK;
   step_reduce_partial_gradients(t, low, high);
-  return ops->grad_ready ? ops->grad_ready(&t->strategy, low, high, sums) : TRM_OK;
+  return trm_staged_arrays_ready(&t->arrays, low, high, sums);
 }
 
 /* Arguments of step_gradient_ready. */
@@ -126,7 +125,7 @@ static void step_add_lane(const struct trainer *t, int number)
 {
   struct trm_device *device = t->modules->device;
   const size_t elements = t->model.parameters;
-  float *g = t->strategy.g;
+  float *g = t->arrays.g;
   int level = 0;
   for (; number >> level & 1; level++) {
     const float *const pair[2] = {g, t->lanes.subtree_sum[level]};
@@ -233,7 +232,7 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
 {
   trm_trace_set_step((int64_t)batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
-  int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
+  int status = trm_staged_arrays_begin(&t->arrays);
   if (status == TRM_OK)
     status = step_gradient(t, batch, sums);
   step_abort_on_failure(t, status);

@@ -1,5 +1,6 @@
 /* The strategy contract: the method by which the ranks' gradients update the weights. One file per method, in mpi/sync
- * and mpi/async; each communicates through core/comm.h alone.
+ * and mpi/async; each communicates through core/comm.h alone. It computes on host memory, whatever the rank's device:
+ * the trainer stages weights and gradient (staged_arrays.h), unless the method says that it needs none of it.
  *
  * The strategy owns the flat arrays, in private memory, node-shared memory or a window. Slots marked collective are
  * called by every rank of the data axis in the same order.
@@ -72,6 +73,7 @@ struct trm_strategy_ops {
   const char *help; /* one line */
   unsigned takes;   /* asynchronous: the options that the method honors, of enum trm_strategy_takes */
   bool sharded;     /* no rank has whole arrays: w and g are NULL, and passes use the parameter provider */
+  bool on_device;   /* with one rank, its arrays may be on a device whose memory is not the host's */
   bool lockstep;    /* all ranks compute shards of one batch at the same time, so passes may all-reduce among them */
   /* Asynchronous methods: sets *part to the rows of this rank's next gradient, of a batch below `end`; false: none is
    * left for it, or the run should stop (strategy->halt). The same on all ranks of a worker. Parameter servers serve
@@ -125,7 +127,7 @@ struct trm_strategy {
   const struct trm_strategy_ops *ops;
   /* set by the caller before create; not owned */
   struct trm_comm *comm;       /* the data axis */
-  struct trm_device *device;
+  struct trm_device *device;   /* of the arrays; its memory is the host's unless ops->on_device or sharded */
   const struct trm_array_costs *costs; /* of modeled time (train/costs.h); NULL: arithmetic takes none */
   const struct trm_optimizer *optimizer;
   const struct trm_strategy_options *options;  /* section `strategy` */

@@ -71,7 +71,7 @@ static int train_check_combinations(const struct trainer *t)
   const struct trm_run_facts facts = {
     .options = t->options,
     .strategy = t->strategy.ops ? t->strategy.ops : t->modules->strategy,
-    .device = t->modules->device,
+    .device_memory = t->device_memory,
     .loss = t->model.loss,
     .stages = t->grid->size[TRM_AXIS_PIPELINE],
     .tensor_ranks = t->grid->size[TRM_AXIS_TENSOR],
@@ -199,7 +199,7 @@ static int train_create_strategy(struct trainer *t)
     t->strategy.ops = NULL; /* nothing to destroy */
   TRM_CHECK(status);
   t->data->independent = t->strategy.ops->next_batch != NULL;
-  TRM_CHECK(trm_strategy_create(&t->strategy));
+  TRM_CHECK(trm_staged_arrays_create(&t->arrays, &t->strategy));
   TRM_CHECK(trainer_rows_setup(t));
   t->mode = trainer_choose_mode(t);
   t->computes = trainer_passes_compute(t);
@@ -267,11 +267,20 @@ static void train_plan_gathering(struct trainer *t)
   *bytes = states > *bytes ? states : *bytes;
 }
 
+/* The ranks agree on what depends on their devices. Collective. */
+static void train_agree_on_devices(struct trainer *t)
+{
+  int32_t separate = !t->modules->device->host_memory;
+  t->comm->ops->allreduce(t->comm, &separate, 1, TRM_INT32, TRM_MAX);
+  t->device_memory = separate;
+}
+
 static int train_set_up(struct trainer *t)
 {
   struct trm_comm *process = t->comm->ops->split_node(t->comm, TRM_SHARE_PROCESS);
   const bool first = process->rank == 0;
   process->ops->release(process);
+  train_agree_on_devices(t);
   TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->modules->device, first)));
   TRM_CHECK(train_check_options(t->options, t->grid));
   TRM_CHECK(train_check_combinations(t));
@@ -290,8 +299,9 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   TRM_CHECK(trainer_open_checkpoint(t));
-  int status = trm_model_bind_slots(&t->model, t->modules->device, t->strategy.w, t->strategy.g, train_max_rows(t),
-                                    true, t->slots);
+  float *w = trm_staged_arrays_load(&t->arrays, t->strategy.w);
+  int status =
+    trm_model_bind_slots(&t->model, t->modules->device, w, t->arrays.g, train_max_rows(t), true, t->slots);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
@@ -323,6 +333,7 @@ static void train_tear_down(struct trainer *t)
   if (t->tensor)
     trm_axis_close(t->tensor);
   trm_free(t->tensor);
+  trm_staged_arrays_free(&t->arrays);
   if (t->strategy.ops)
     t->strategy.ops->destroy(&t->strategy);
   trm_splits_close(&t->splits);

@@ -9,6 +9,7 @@
 #include "train/slowdown.h"
 #include "train/row_trainer.h"
 #include "train/run_dir.h"
+#include "train/staged_arrays.h"
 #include "train/train.h"
 #include "train/gather.h"
 
@@ -90,6 +91,7 @@ struct trainer {
   const struct trm_modules *modules;
   const struct trm_grid *grid; /* modules->grid */
   struct trm_comm *comm;       /* grid->all */
+  bool device_memory;          /* any rank's device has memory of its own */
   struct trm_result *result;   /* scores so far, seconds of this process in steps, communication and waiting for others;
                                   the rest at the end */
 
@@ -102,6 +104,7 @@ struct trainer {
   struct trm_optimizer optimizer;
   struct trm_charged_device charged; /* the strategy's, with modules->costs */
   struct trm_strategy strategy;
+  struct trm_staged_arrays arrays; /* of passes */
   const struct trainer_mode *mode; /* chosen when the strategy has been created */
 
   /* -- batches and passes */

@@ -56,6 +56,16 @@ void attention_causal(struct trm_device *device);
 void rotary_reference(struct trm_device *device);
 void swiglu_reference(struct trm_device *device);
 
+/* kernels_values.c: bfloat16 values */
+void values_rows(struct trm_device *device);
+void values_losses(struct trm_device *device);
+void values_sequences(struct trm_device *device);
+void values_images(struct trm_device *device);
+void values_batch_norm(struct trm_device *device);
+void values_products(struct trm_device *device);
+void values_sparse(struct trm_device *device);
+void values_rounding(struct trm_device *device);
+
 /* kernels_flat.c */
 void sum_tree(struct trm_device *device);
 void norm_reference(struct trm_device *device);

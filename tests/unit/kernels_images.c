@@ -180,8 +180,10 @@ static const struct conv_kernels *conv2d_kind;
 
 static void conv2d_one_kind(struct trm_device *device)
 {
-  struct trm_device *cpu = device->host_memory ? device : device->host ? device->host : pretend_device_cpu(device);
-  ((struct cpu_state *)cpu->impl)->conv = conv2d_kind;
+  struct trm_device *const cpu[] = {trm_device_host(device),
+                                    device->host_memory ? device : pretend_device_cpu(device)};
+  for (int i = 0; i < 2; i++)
+    ((struct cpu_state *)cpu[i]->impl)->conv = conv2d_kind;
   conv2d_drawn(device, 40);
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 #include "mpi/strategies.h"
 #include "ranks.h"
+#include "train/staged_arrays.h"
 
 static struct trm_device cpu;
 
@@ -38,6 +39,22 @@ static inline int strategy_create(struct trm_strategy *strategy, int node_size)
   const int status = trm_strategy_create(strategy);
   set_node_size(0);
   return status;
+}
+
+/* The same with the arrays of passes, which strategy_end releases with it. */
+static inline int strategy_begin(struct trm_staged_arrays *arrays, struct trm_strategy *strategy, int node_size)
+{
+  set_node_size(node_size);
+  const int status = trm_staged_arrays_create(arrays, strategy);
+  set_node_size(0);
+  return status;
+}
+
+static inline void strategy_end(struct trm_staged_arrays *arrays)
+{
+  struct trm_strategy *strategy = arrays->strategy;
+  trm_staged_arrays_free(arrays);
+  strategy->ops->destroy(strategy);
 }
 
 /* Restores initial weights, and the same values as their average. */

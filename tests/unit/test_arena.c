@@ -12,13 +12,13 @@
 static size_t place_take(const struct nn_case *c, int layer, size_t *end)
 {
   const size_t at = *end;
-  *end += NN_ROWS * trm_shape_count(&c->model.layer[layer].out);
+  *end += NN_ROWS * trm_shape_count(&c->model.layer[layer].out) * sizeof(float);
   return at;
 }
 
 /* Gives every array its own memory, in a new arena. Returns the old arena. Gradients that an add layer passes on
  * unchanged are added to zeros instead. */
-static float *arena_spread(struct nn_case *c)
+static void *arena_spread(struct nn_case *c)
 {
   struct trm_arena_plan *plan = c->model.plan;
   size_t end = 0;
@@ -26,7 +26,7 @@ static float *arena_spread(struct nn_case *c)
     plan->value[i] = plan->value[plan->last + i] = place_take(c, i, &end);
     plan->gradient[i] = place_take(c, i, &end);
     plan->work[i] = plan->work[plan->last + i] = end;
-    end += c->model.layer[i].workspace_fixed + NN_ROWS * c->model.layer[i].workspace;
+    end += (c->model.layer[i].workspace_fixed + NN_ROWS * c->model.layer[i].workspace) * sizeof(float);
   }
   for (int i = 0; i < c->model.layers; i++) {
     const struct trm_layer *layer = &c->model.layer[i];
@@ -44,9 +44,9 @@ static float *arena_spread(struct nn_case *c)
       flow->sum = plan->gradient[operand[k]];
     }
   }
-  float *old = c->model.arena;
+  void *old = c->model.arena;
   void *memory;
-  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, end * sizeof(float), TRM_MEMORY_BUFFERS, &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, end, TRM_MEMORY_BUFFERS, &memory), TRM_OK);
   c->model.arena = c->model.chunk[0].arena[0] = memory;
   return old;
 }
@@ -100,16 +100,16 @@ static void test_plan(void)
   CU_ASSERT_EQUAL(plan->gradient[2], plan->gradient[3]);
   CU_ASSERT(model.layer[0].needs_dy && !model.layer[0].needs_dx);
   /* the minimum: backward of the middle layer needs its input, dy and dx at once */
-  CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256 + 512));
+  CU_ASSERT_EQUAL(plan->bytes, sizeof(float) * 64 * (512 + 256 + 512));
   trm_arena_plan_free(plan);
   plan = plan_again(&model, 64, false);
-  CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256));
+  CU_ASSERT_EQUAL(plan->bytes, sizeof(float) * 64 * (512 + 256));
   trm_arena_plan_free(plan);
   trm_model_free(&model);
 
   /* evaluation of a deep model needs the memory of two layers */
   plan = plan_of("mlp 784-100-100-100-100-100-100-100-100-10 tanh", &mnist, 32, false, &model);
-  CU_ASSERT_EQUAL(plan->elements, 32 * 200);
+  CU_ASSERT_EQUAL(plan->bytes, sizeof(float) * 32 * 200);
   trm_arena_plan_free(plan);
   trm_model_free(&model);
 
@@ -148,10 +148,10 @@ static void test_branches(void)
   CU_ASSERT_EQUAL(plan->flow[2 * 1].sum, plan->gradient[0]);
   CU_ASSERT_EQUAL(plan->gradient[0], plan->gradient[4]);
   /* at backward of the last: the inputs of the three linear layers, the gradients of the scores and of the sum */
-  CU_ASSERT_EQUAL(plan->elements, 64 * (4 * 64 + 10));
+  CU_ASSERT_EQUAL(plan->bytes, sizeof(float) * 64 * (4 * 64 + 10));
   trm_arena_plan_free(plan);
   plan = plan_again(&model, 64, false);
-  CU_ASSERT_EQUAL(plan->elements, 64 * 3 * 64); /* the marked value, input and output of a layer */
+  CU_ASSERT_EQUAL(plan->bytes, sizeof(float) * 64 * 3 * 64); /* the marked value, input and output of a layer */
   trm_arena_plan_free(plan);
   trm_model_free(&model);
 
@@ -167,7 +167,7 @@ static void test_branches(void)
 }
 
 /* A layer with workspace: forward keeps its input there, backward checks it. */
-static void probe_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
+static void probe_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y, float *work)
 {
   const size_t bytes = pass->input->rows * layer->workspace * sizeof(float);
   pass->device->ops->fill(pass->device, layer->scratch_at, (float)NAN, layer->scratch);
@@ -177,8 +177,8 @@ static void probe_forward(struct trm_layer *layer, const struct trm_pass *pass, 
 }
 
 static int probe_wrong;
-static void probe_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                           const float *dy, float *dx, float *work)
+static void probe_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                           const void *dy, void *dx, float *work)
 {
   const size_t n = pass->input->rows * layer->workspace;
   probe_wrong += x != NULL || y == NULL || dx == NULL; /* as declared by the flags below */
@@ -227,7 +227,7 @@ static void arena_end(struct trm_device *device)
     struct nn_case c;
     CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, how->text, how->loss, how->spec, 13, 3), TRM_OK);
     nn_case_draw(&c, 13, 10);
-    const size_t n = c.model.plan->elements;
+    const size_t n = c.model.plan->bytes / sizeof(float);
     CU_ASSERT_EQUAL(c.model.arena_bytes, n * sizeof(float));
     void *wide;
     CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (n + MORE) * sizeof(float), TRM_MEMORY_BUFFERS, &wide), TRM_OK);
@@ -236,7 +236,7 @@ static void arena_end(struct trm_device *device)
     c.model.arena = c.model.chunk[0].arena[0] = wide;
     const struct trm_pass pass = nn_case_pass(&c);
     nn_case_train(&c, &pass, 1);
-    const float *end = read_floats(device, c.model.arena + n, MORE);
+    const float *end = read_floats(device, (float *)c.model.arena + n, MORE);
     for (int e = 0; e < MORE; e++)
       CU_ASSERT_EQUAL(end[e], 12345);
     nn_case_close(&c);

@@ -157,6 +157,14 @@ ON_DEVICES(sum_tree)
 ON_DEVICES(norm_reference)
 ON_DEVICES(update_reference)
 ON_DEVICES(update_slices)
+ON_DEVICES(values_rows)
+ON_DEVICES(values_losses)
+ON_DEVICES(values_sequences)
+ON_DEVICES(values_images)
+ON_DEVICES(values_batch_norm)
+ON_DEVICES(values_products)
+ON_DEVICES(values_sparse)
+ON_DEVICES(values_rounding)
 
 /* Runs a test with other product libraries that support this processor. */
 static void other_products(enum trm_matmul matmul, void (*test)(struct trm_device *device))
@@ -171,6 +179,7 @@ static void test_other_gemm(void)
   other_products(TRM_MATMUL_F32, gemm_reference);
   other_products(TRM_MATMUL_F32, gemm_empty);
   other_products(TRM_MATMUL_F32, attention_reference);
+  other_products(TRM_MATMUL_F32, values_products);
 }
 
 static void test_bf16_gemm(void)
@@ -178,6 +187,8 @@ static void test_bf16_gemm(void)
   other_products(TRM_MATMUL_BF16, gemm_reference);
   other_products(TRM_MATMUL_BF16, gemm_empty);
   other_products(TRM_MATMUL_BF16, gemm_bfloat16_rounding);
+  other_products(TRM_MATMUL_BF16, values_products);
+  other_products(TRM_MATMUL_BF16, values_sequences);
 }
 
 int main(void)
@@ -227,6 +238,14 @@ int main(void)
     {"norm against double", test_norm_reference},
     {"updates against double", test_update_reference},
     {"updates of slices equal the whole", test_update_slices},
+    {"bfloat16 values: rows", test_values_rows},
+    {"bfloat16 values: losses", test_values_losses},
+    {"bfloat16 values: sequences", test_values_sequences},
+    {"bfloat16 values: images", test_values_images},
+    {"bfloat16 values: batch normalization", test_values_batch_norm},
+    {"bfloat16 values: products", test_values_products},
+    {"bfloat16 values: sparse rows", test_values_sparse},
+    {"bfloat16 values: conversion, rounded weights", test_values_rounding},
     CU_TEST_INFO_NULL,
   };
   return suite_run("kernels", tests);

@@ -35,15 +35,16 @@ static void add_scaled(const struct trm_pass *pass, float *to, float factor, con
 }
 
 /* y (2 B, F): x, then -x / 2. Auxiliary loss: penalty / 2 |x|^2 per row. */
-static void repeat_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
+static void repeat_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y, float *work)
 {
   (void)work;
   const struct repeat *s = layer->settings;
   const size_t n = layer->rows * trm_shape_count(&layer->in);
   CU_ASSERT_EQUAL(layer->rows, pass->input->rows);
-  pass->device->ops->copy(pass->device, y, x, n * sizeof *y);
-  pass->device->ops->fill(pass->device, y + n, 0, n);
-  add_scaled(pass, y + n, -0.5f, x, n);
+  float *second = (float *)y + n;
+  pass->device->ops->copy(pass->device, y, x, n * sizeof *second);
+  pass->device->ops->fill(pass->device, second, 0, n);
+  add_scaled(pass, second, -0.5f, x, n);
   float *host = trm_alloc(n * sizeof *host, "repeat");
   pass->device->ops->download(pass->device, host, x, n * sizeof *host);
   for (size_t i = 0; i < n && pass->auxiliary_loss; i++)
@@ -51,14 +52,14 @@ static void repeat_forward(struct trm_layer *layer, const struct trm_pass *pass,
   trm_free(host);
 }
 
-static void repeat_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                            const float *dy, float *dx, float *work)
+static void repeat_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                            const void *dy, void *dx, float *work)
 {
   (void)y, (void)work;
   const struct repeat *s = layer->settings;
   const size_t n = layer->rows * trm_shape_count(&layer->in);
-  pass->device->ops->copy(pass->device, dx, dy, n * sizeof *dx);
-  add_scaled(pass, dx, -0.5f, dy + n, n);
+  pass->device->ops->copy(pass->device, dx, dy, n * sizeof(float));
+  add_scaled(pass, dx, -0.5f, (const float *)dy + n, n);
   add_scaled(pass, dx, pass->scale * s->penalty, x, n);
 }
 
@@ -75,23 +76,24 @@ static size_t fold_rows(const struct trm_layer *layer, size_t rows, size_t batch
 }
 
 /* y (B / 2, F): the first half of x plus half of the second. */
-static void fold_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
+static void fold_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y, float *work)
 {
   (void)work;
   const size_t n = layer->output_rows * trm_shape_count(&layer->in);
   CU_ASSERT_EQUAL(layer->rows, 2 * layer->output_rows);
-  pass->device->ops->copy(pass->device, y, x, n * sizeof *y);
-  add_scaled(pass, y, 0.5f, x + n, n);
+  pass->device->ops->copy(pass->device, y, x, n * sizeof(float));
+  add_scaled(pass, y, 0.5f, (const float *)x + n, n);
 }
 
-static void fold_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                          const float *dy, float *dx, float *work)
+static void fold_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                          const void *dy, void *dx, float *work)
 {
   (void)x, (void)y, (void)work;
   const size_t n = layer->output_rows * trm_shape_count(&layer->in);
-  pass->device->ops->copy(pass->device, dx, dy, n * sizeof *dx);
-  pass->device->ops->fill(pass->device, dx + n, 0, n);
-  add_scaled(pass, dx + n, 0.5f, dy, n);
+  float *second = (float *)dx + n;
+  pass->device->ops->copy(pass->device, dx, dy, n * sizeof *second);
+  pass->device->ops->fill(pass->device, second, 0, n);
+  add_scaled(pass, second, 0.5f, dy, n);
 }
 
 static const struct trm_layer_ops layer_repeat = {.name = "repeat",

@@ -72,23 +72,23 @@ static void test_segments(void)
                  "aa.|aaaaa..|aaaaa.|.");
 }
 
-static void fill_nan(struct trm_device *device, float *array, size_t elements)
+static void fill_nan(struct trm_device *device, void *array, size_t bytes)
 {
   if (array)
-    device->ops->fill(device, array, NAN, elements);
+    device->ops->fill(device, array, NAN, bytes / sizeof(float));
 }
 
 /* Overwrites what an earlier pass left. */
 static void spoil(struct nn_case *c)
 {
   const struct trm_model *m = &c->model;
-  size_t passing = m->arena_bytes / sizeof(float);
+  size_t passing = m->arena_bytes;
   for (int k = 0; k < m->chunks; k++)
     for (int slot = 0; slot < m->slots; slot++) {
       const struct trm_arena_plan *plan = m->chunk[k].plan;
-      const size_t elements = plan->transient_offset <= plan->elements ? plan->transient_offset : plan->elements;
-      fill_nan(c->device, m->chunk[k].arena[slot], elements);
-      passing -= elements;
+      const size_t bytes = plan->transient_offset <= plan->bytes ? plan->transient_offset : plan->bytes;
+      fill_nan(c->device, m->chunk[k].arena[slot], bytes);
+      passing -= bytes;
     }
   fill_nan(c->device, m->transient, passing);
 }
@@ -148,13 +148,13 @@ static void bits(struct trm_device *device)
     struct nn_case c;
     open_case(&c, device, how, 0, 1);
     const float *want = train_two(&c);
-    const size_t parameters = c.model.parameters, elements = c.model.plan->elements;
+    const size_t parameters = c.model.parameters, bytes = c.model.plan->bytes;
     nn_case_close(&c);
     for (int recompute = 0; recompute <= 4; recompute++) {
       open_case(&c, device, how, recompute, 1);
       for (int i = 0; i < c.model.layers; i++)
         computed_again += c.model.plan->recompute[i];
-      CU_ASSERT(recompute || c.model.plan->elements == elements);
+      CU_ASSERT(recompute || c.model.plan->bytes == bytes);
       check_same(how->text, train_two(&c), want, parameters);
       nn_case_close(&c);
       open_case(&c, device, how, recompute, 2);
@@ -260,7 +260,7 @@ static size_t elements_for(const char *text, const struct trm_input_spec *spec, 
   struct trm_model model;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, text, "auto", spec), TRM_OK);
   struct trm_arena_plan *plan = plan_for(&model, rows, recompute);
-  const size_t elements = plan->elements;
+  const size_t elements = plan->bytes / sizeof(float);
   trm_arena_plan_free(plan);
   trm_model_free(&model);
   return elements;
@@ -305,9 +305,9 @@ static void slots_memory(struct trm_device *device)
   const struct trm_arena_plan *plan = c.model.plan;
   const size_t input = (size_t)NN_ROWS * 5 * 8, scores = (size_t)NN_ROWS * 5 * 7;
   /* nine segment inputs, the output of the last norm, and its two statistics per position */
-  CU_ASSERT_EQUAL(plan->transient_offset, 10 * input + scores + 2 * (size_t)NN_ROWS * 5);
+  CU_ASSERT_EQUAL(plan->transient_offset, sizeof(float) * (10 * input + scores + 2 * (size_t)NN_ROWS * 5));
   CU_ASSERT_EQUAL(c.model.arena_bytes,
-                  sizeof(float) * (4 * plan->transient_offset + (plan->elements - plan->transient_offset)));
+                  4 * plan->transient_offset + (plan->bytes - plan->transient_offset));
   CU_ASSERT_PTR_NOT_NULL(c.model.transient);
   nn_case_close(&c);
 }

@@ -103,7 +103,7 @@ static double run_lanes(const struct setup *c, struct trm_comm *comm, float *w)
   }
   s->device->ops->download(s->device, w, s->w, c->elements * sizeof *w);
   s->device->ops->download(s->device, w + c->elements, s->eval_weights, c->elements * sizeof *w);
-  s->ops->destroy(s);
+  strategy_end(&job.arrays);
   trm_free(g);
   return tally.loss;
 }

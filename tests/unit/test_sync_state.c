@@ -12,11 +12,11 @@
 
 static void test_not_finite(void)
 {
-  for (int variant = 0; variant < 4; variant++) {
+  for (int variant = 0; variant < 5; variant++) {
     const struct setup c = {.rule = TRM_UPDATE_MOMENTUM,
                             .share = TRM_SHARE_NODE,
                             .node_size = variant == 1 ? 1 : variant == 2 ? 2 : 0,
-                            .pretends = variant == 3,
+                            .pretends = variant > 2 ? variant - 2 : 0,
                             .bucket = 20000,
                             .elements = 40000};
     struct job job;
@@ -38,7 +38,7 @@ static void test_not_finite(void)
     CHECK(&c, s->updates == 1);
     const float *view[TRM_MAX_STATES];
     CHECK(&c, s->ops->collect(s, view) == TRM_OK);
-    s->ops->destroy(s);
+    strategy_end(&job.arrays);
     trm_free(before);
     trm_free(after);
     trm_free(g);
@@ -81,7 +81,7 @@ static void check_resume(const struct setup *first, const struct setup *second)
   for (int i = 0; i < 2; i++)
     exact_step(&job, first);
   collect_all(&job, first, straight);
-  job.strategy.ops->destroy(&job.strategy);
+  strategy_end(&job.arrays);
 
   job_start(&other, second, world);
   const float *const from[TRM_MAX_STATES] = {half[0], half[1], half[2], half[3]};
@@ -89,7 +89,7 @@ static void check_resume(const struct setup *first, const struct setup *second)
   for (int i = 0; i < 2; i++)
     exact_step(&other, second);
   collect_all(&other, second, resumed);
-  other.strategy.ops->destroy(&other.strategy);
+  strategy_end(&other.arrays);
   for (int i = 0; i < TRM_MAX_STATES; i++) {
     CHECK(second, memcmp(straight[i], resumed[i], bytes) == 0);
     CHECK(second, memcmp(straight[i], half[i], bytes) != 0);
@@ -106,11 +106,14 @@ static void test_resume(void)
   struct setup nodes = shared, private = shared, distant = shared;
   nodes.node_size = 2;
   private.share = TRM_SHARE_NONE;
-  distant.pretends = true;
+  distant.pretends = 1;
+  struct setup mixed = shared;
+  mixed.pretends = 2;
   check_resume(&shared, &nodes);
   check_resume(&nodes, &private);
   check_resume(&private, &distant);
-  check_resume(&distant, &shared);
+  check_resume(&distant, &mixed);
+  check_resume(&mixed, &shared);
 }
 
 /* -- states in a file */
@@ -148,9 +151,11 @@ static void test_offload(void)
   file.offload = folder;
   for (int node_size = 0; node_size <= 2; node_size++) {
     file.node_size = node_size;
+    file.pretends = node_size;
     check_resume(&memory, &file);
     check_resume(&file, &memory);
   }
+  file.pretends = 0;
   file.share = TRM_SHARE_NONE;
   check_resume(&memory, &file);
 
@@ -162,7 +167,7 @@ static void test_offload(void)
   world->ops->barrier(world);
   strategy_restore_initial(&job.strategy, initial);
   exact_step(&job, &file);
-  job.strategy.ops->destroy(&job.strategy);
+  strategy_end(&job.arrays);
   const bool has_nodes = world->size > 1;
   for (int shared = 0; shared <= has_nodes; shared++) { /* the folder is gone */
     job.options.parallel.share = shared ? TRM_SHARE_NODE : TRM_SHARE_NONE;
@@ -172,22 +177,17 @@ static void test_offload(void)
   }
 }
 
-/* Options that need a device in host memory. */
+/* What a device with memory of its own excludes. */
 static void test_device_memory(void)
 {
   struct trm_options options;
   trm_options_default(&options);
-  struct trm_run_facts run = {.options = &options, .strategy = trm_strategy_find("asgd"), .device = &cpu};
+  struct trm_run_facts run = {.options = &options, .strategy = trm_strategy_find("asgd"), .device_memory = true};
   CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_OK);
-  run.device = &pretend;
+  CU_ASSERT_EQUAL(trm_options_set(&options, "simulate.workers", "2"), TRM_OK);
   CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_USAGE);
-  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "an asynchronous method"));
-  run.strategy = trm_strategy_find("sync");
-  CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_OK);
-  CU_ASSERT_EQUAL(trm_options_set(&options, "parallel.offload", "."), TRM_OK);
-  CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_USAGE);
-  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "parallel.offload"));
-  run.device = &cpu;
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "a device with memory of its own"));
+  run.device_memory = false;
   CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_OK);
   trm_options_free(&options);
 }

@@ -123,7 +123,7 @@ static void gradients_check(struct share *s, bool by_positions, double least)
   for (int k = 0; k < trm_model_parameter_count(&s->model); k++) {
     const struct trm_parameter *p = trm_model_parameter(&s->model, k);
     if (p->gradient_partial)
-      trm_axis_allreduce(&s->axis, p->g, p->count);
+      trm_axis_allreduce(&s->axis, p->g, p->count, TRM_VALUES_F32);
     if (trm_slice_is_shard(&p->slice))
       continue;
     const float *each = trm_axis_allgather_host(&s->axis, p->g, p->count); /* equal weights, equal bits */
@@ -162,7 +162,8 @@ static void scores_check(struct share *s, const struct trm_input *input, bool by
   CU_ASSERT_TRUE(last->is_output);
   if (last->output_sharded) {
     CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *got, TRM_MEMORY_BUFFERS, &memory), TRM_OK);
-    trm_axis_allgather(&s->axis, scores, memory, input->rows * slice->outer, slice->extent, slice->inner);
+    trm_axis_allgather(&s->axis, scores, memory, input->rows * slice->outer, slice->extent, slice->inner,
+                       TRM_VALUES_F32);
     scores = memory;
   }
   device->ops->download(device, got, scores, n * sizeof *got);
@@ -466,20 +467,20 @@ static void axis_check(struct trm_axis *axis, size_t outer, size_t n, size_t inn
   for (size_t i = 0; i < count; i++)
     host[i] = (float)i;
   device->ops->upload(device, whole, host, count * sizeof *host);
-  trm_axis_slice(axis, whole, part, outer, n, inner);
+  trm_axis_slice(axis, whole, part, outer, n, inner, TRM_VALUES_F32);
   device->ops->download(device, mine, part, own * sizeof *mine);
   const struct trm_slice slice = {.outer = outer, .extent = n, .inner = inner, .low = low, .high = high};
   size_t wrong = 0;
   for (size_t e = 0; e < own; e++)
     wrong += mine[e] != (float)trm_slice_full_index(&slice, e);
-  trm_axis_allgather(axis, part, back, outer, n, inner);
+  trm_axis_allgather(axis, part, back, outer, n, inner, TRM_VALUES_F32);
   device->ops->download(device, got, back, count * sizeof *got);
   wrong += memcmp(got, host, count * sizeof *got) != 0;
-  trm_axis_reduce_scatter(axis, whole, part, outer, n, inner);
+  trm_axis_reduce_scatter(axis, whole, part, outer, n, inner, TRM_VALUES_F32);
   device->ops->download(device, got, part, own * sizeof *got);
   for (size_t e = 0; e < own; e++)
     wrong += got[e] != (float)ranks * mine[e];
-  trm_axis_allreduce(axis, whole, count);
+  trm_axis_allreduce(axis, whole, count, TRM_VALUES_F32);
   device->ops->download(device, got, whole, count * sizeof *got);
   for (size_t i = 0; i < count; i++)
     wrong += got[i] != (float)ranks * host[i];

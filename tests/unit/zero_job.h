@@ -56,6 +56,7 @@ struct job {
   struct trm_model model;
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
+  struct trm_staged_arrays arrays;
   size_t allocated; /* bytes allocated by the strategy */
 };
 
@@ -96,10 +97,10 @@ static inline void job_prepare(struct job *job, const struct setup *c, int zero,
       job->model.tensor[t].replica = t % c->stages != world->rank % c->stages;
   }
   const size_t before = trm_memory_allocated();
-  CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->node_size), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(strategy_begin(&job->arrays, &job->strategy, c->node_size), TRM_OK);
   job->allocated = trm_memory_allocated() - before;
-  CU_ASSERT_EQUAL_FATAL(
-    trm_model_bind(&job->model, job->device, job->strategy.w, job->strategy.g, ROWS, true), TRM_OK);
+  float *w = trm_staged_arrays_load(&job->arrays, job->strategy.w);
+  CU_ASSERT_EQUAL_FATAL(trm_model_bind(&job->model, job->device, w, job->arrays.g, ROWS, true), TRM_OK);
 }
 
 static inline void job_open(struct job *job, const struct setup *c, int zero, struct trm_comm *comm)
@@ -109,7 +110,7 @@ static inline void job_open(struct job *job, const struct setup *c, int zero, st
 
 static inline void job_close(struct job *job)
 {
-  job->strategy.ops->destroy(&job->strategy);
+  strategy_end(&job->arrays);
   if (job->strategy.norm_comm)
     world->ops->release(job->strategy.norm_comm);
   trm_model_free(&job->model);
@@ -185,9 +186,9 @@ static inline int on_grad_ready(void *context, size_t low, size_t high)
 {
   const struct grad_ready_context *to = context;
   struct trm_strategy *s = &to->job->strategy;
-  if (!s->ops->grad_ready || !(to->last || (to->job->setup->hands_over_early && s->provider)))
+  if (!to->last && !(to->job->setup->hands_over_early && s->provider))
     return TRM_OK;
-  return s->ops->grad_ready(s, low, high, to->sums);
+  return trm_staged_arrays_ready(&to->job->arrays, low, high, to->sums);
 }
 
 static inline void allreduce_doubles(void *context, double *values, size_t n)
@@ -203,6 +204,7 @@ static inline int step(struct job *job, uint64_t number, float scale, struct trm
   const size_t first = (size_t)number * c->batch;
   size_t from, to;
   *sums = (struct trm_loss_sums){0};
+  CHECK(c, trm_staged_arrays_begin(&job->arrays) == TRM_OK);
   trm_interval(c->batch, (size_t)s->batch_shards, (size_t)s->batch_shard, &from, &to);
   for (size_t i = 0; i < c->accumulate; i++) {
     size_t a, b;
@@ -231,8 +233,9 @@ static inline double evaluate(struct job *job)
   size_t from, to;
   struct trm_loss_sums sums = {0};
   trm_interval(11, (size_t)job->comm->size, (size_t)job->comm->rank, &from, &to);
-  float *w = job->strategy.eval_weights ? job->strategy.eval_weights : job->strategy.w;
-  CHECK(job->setup, trm_model_bind(&job->model, job->device, w, job->strategy.g, ROWS, true) == TRM_OK);
+  struct trm_strategy *s = &job->strategy;
+  float *w = trm_staged_arrays_load(&job->arrays, s->eval_weights ? s->eval_weights : s->w);
+  CHECK(job->setup, trm_model_bind(&job->model, job->device, w, job->arrays.g, ROWS, true) == TRM_OK);
   for (int i = 0; i < 3; i++) {
     struct batch batch;
     size_t a, b;
@@ -242,8 +245,8 @@ static inline double evaluate(struct job *job)
     CHECK(job->setup, trm_model_evaluate(&job->model, &pass, &sums) == TRM_OK);
     batch_free(&batch, job);
   }
-  CHECK(job->setup, trm_model_bind(&job->model, job->device, job->strategy.w, job->strategy.g, ROWS, true) ==
-                      TRM_OK);
+  w = trm_staged_arrays_load(&job->arrays, s->w);
+  CHECK(job->setup, trm_model_bind(&job->model, job->device, w, job->arrays.g, ROWS, true) == TRM_OK);
   double totals[] = {sums.loss, sums.rows};
   job->comm->ops->allreduce(job->comm, totals, 2, TRM_DOUBLE, TRM_SUM);
   return totals[0] / totals[1];

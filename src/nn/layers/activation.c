@@ -17,20 +17,22 @@ static int activation_create_gelu(struct trm_layer *layer, const struct trm_argu
   return TRM_OK;
 }
 
-static void activation_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, F) */,
-                               float *y /* (B, F) */, float *work)
+static void activation_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, F) */,
+                               void *y /* (B, F) */, float *work)
 {
   (void)work;
   pass->device->ops->activation_forward(pass->device, &(struct trm_activation_forward){
-    .kind = layer->ops->variant, .x = x, .y = y, .n = layer->rows * trm_shape_count(&layer->in)});
+    .kind = layer->ops->variant, .x = x, .y = y, .n = layer->rows * trm_shape_count(&layer->in),
+    .type = layer->values});
 }
 
-static void activation_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                                const float *dy, float *dx, float *work)
+static void activation_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                                const void *dy, void *dx, float *work)
 {
   (void)work;
   pass->device->ops->activation_backward(pass->device, &(struct trm_activation_backward){
-    .kind = layer->ops->variant, .x = x, .y = y, .dy = dy, .dx = dx, .n = layer->rows * trm_shape_count(&layer->in)});
+    .kind = layer->ops->variant, .x = x, .y = y, .dy = dy, .dx = dx, .n = layer->rows * trm_shape_count(&layer->in),
+    .type = layer->values});
 }
 
 /* y = x / 2 (1 + z) */
@@ -58,9 +60,10 @@ static int activation_export(const struct trm_layer *layer, struct trm_graph *gr
   return activation_gelu(graph, x, trm_graph_unary(graph, "Tanh", trm_graph_scalar(graph, "Mul", sum, sqrt(2 / M_PI))));
 }
 
-#define ACTIVATION                                                                                    \
-  .forward = activation_forward, .backward = activation_backward, .export_graph = activation_export, \
-  .preferred_sharding = trm_prefer_output_sharding, .shard = trm_shard_like_input, .in_place = true
+#define ACTIVATION                                                                     \
+  .takes_bf16 = true, .forward = activation_forward, .backward = activation_backward,  \
+  .export_graph = activation_export, .preferred_sharding = trm_prefer_output_sharding, \
+  .shard = trm_shard_like_input, .in_place = true
 
 const struct trm_layer_ops layer_relu = {
   ACTIVATION, .name = "relu", .usage = "relu", .variant = TRM_RELU, .keeps_output = true};
@@ -92,21 +95,21 @@ static int activation_swiglu_shape(struct trm_layer *layer)
 }
 
 static void activation_swiglu_forward(struct trm_layer *layer, const struct trm_pass *pass,
-                                      const float *x /* (R, 2, F) */, float *y /* (R, F) */, float *work)
+                                      const void *x /* (R, 2, F) */, void *y /* (R, F) */, float *work)
 {
   (void)work;
   pass->device->ops->swiglu_forward(pass->device, &(struct trm_swiglu_forward){
-    .x = x, .y = y, .r = trm_layer_rows(layer), .f = trm_layer_width(layer) / 2});
+    .x = x, .y = y, .r = trm_layer_rows(layer), .f = trm_layer_width(layer) / 2, .type = layer->values});
 }
 
-static void activation_swiglu_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
-                                       const float *y, const float *dy, float *dx, float *work)
+static void activation_swiglu_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x,
+                                       const void *y, const void *dy, void *dx, float *work)
 {
   (void)y, (void)work;
   const size_t r = trm_layer_rows(layer), f = trm_layer_width(layer) / 2;
   if (dx)
     pass->device->ops->swiglu_backward(pass->device, &(struct trm_swiglu_backward){
-      .x = x, .dy = dy, .dx = dx, .r = r, .f = f});
+      .x = x, .dy = dy, .dx = dx, .r = r, .f = f, .type = layer->values});
 }
 
 static int activation_swiglu_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -137,6 +140,7 @@ static int activation_swiglu_shard(struct trm_layer *layer, struct trm_shard_req
 
 const struct trm_layer_ops layer_swiglu = {
   .name = "swiglu",
+  .takes_bf16 = true,
   .usage = "swiglu",
   .shape = activation_swiglu_shape,
   .forward = activation_swiglu_forward,

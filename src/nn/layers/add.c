@@ -19,6 +19,7 @@ static int add_shape(struct trm_layer *layer)
 
 const struct trm_layer_ops layer_add = {
   .name = "add",
+  .takes_bf16 = true,
   .usage = "add NAME",
   .shape = add_shape,
   .cost_per_value = {.flop = 1, .bytes = 3 * sizeof(float)},

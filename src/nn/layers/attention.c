@@ -46,22 +46,21 @@ static struct trm_attention attention_dims(const struct trm_layer *layer)
 }
 
 static void attention_forward(struct trm_layer *layer, const struct trm_pass *pass,
-                              const float *x /* (B, T, 3, H, E) */, float *y /* (B, T, H, E) */,
+                              const void *x /* (B, T, 3, H, E) */, void *y /* (B, T, H, E) */,
                               float *work /* (B, H, T, 2) */)
 {
   const struct trm_attention shape = attention_dims(layer);
   pass->device->ops->attention_forward(pass->device, &(struct trm_attention_forward){
-    .shape = shape, .qkv = x, .y = y, .row = work});
+    .shape = shape, .qkv = x, .y = y, .row = work, .type = layer->values});
 }
 
-static void attention_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                               const float *dy, float *dx, float *work)
+static void attention_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                               const void *dy, void *dx, float *work)
 {
-  (void)y;
   const struct trm_attention shape = attention_dims(layer);
   if (dx)
     pass->device->ops->attention_backward(pass->device, &(struct trm_attention_backward){
-      .shape = shape, .qkv = x, .row = work, .dy = dy, .dqkv = dx});
+      .shape = shape, .qkv = x, .y = y, .row = work, .dy = dy, .dqkv = dx, .type = layer->values});
 }
 
 /* Two products (T, D) x (D, T), half of each if causal. Backward has five. */
@@ -129,6 +128,7 @@ static int attention_shard(struct trm_layer *layer, struct trm_shard_request *re
 
 const struct trm_layer_ops layer_attention = {
   .name = "attention",
+  .takes_bf16 = true,
   .usage = "attention heads=H [causal=yes|no]",
   .settings_bytes = sizeof(struct attention),
   .create = attention_create,
@@ -141,4 +141,5 @@ const struct trm_layer_ops layer_attention = {
   .preferred_sharding = attention_preferred_sharding,
   .shard = attention_shard,
   .keeps_input = true,
+  .keeps_output = true,
 };

@@ -117,8 +117,8 @@ static double batch_norm_load_count(const struct trm_layer *layer, const struct 
   return (double)both[0] + (double)both[1];
 }
 
-static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, S) */,
-                               float *y /* (B, C, S) */, float *work)
+static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, S) */,
+                               void *y /* (B, C, S) */, float *work)
 {
   const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *p = layer->parameter;
@@ -129,7 +129,7 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
     float *moments = batch_norm_workspace(layer, work, MOMENTS);
     norm.count = (double)(b * norm.size);
     ops->batch_norm_moments(pass->device, &(struct trm_batch_norm_moments){
-      .bn = norm, .x = x, .moments = moments, .b = b});
+      .bn = norm, .x = x, .moments = moments, .b = b, .type = layer->values});
     if (batch_norm_is_synced(layer, pass)) {
       batch_norm_sum_ranks(layer, pass, moments, &norm.count);
       batch_norm_save_count(layer, pass, work, norm.count);
@@ -138,7 +138,8 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
     square = moments + norm.channels;
   }
   ops->batch_norm_forward(pass->device, &(struct trm_batch_norm_forward){
-    .bn = norm, .x = x, .mean = mean, .square = square, .w = p[GAIN].w, .bias = p[BIAS].w, .y = y, .b = b});
+    .bn = norm, .x = x, .mean = mean, .square = square, .w = p[GAIN].w, .bias = p[BIAS].w, .y = y, .b = b,
+    .type = layer->values});
 }
 
 /* to = beta * to + from, beta 0 or 1 */
@@ -172,8 +173,8 @@ static void batch_norm_add_statistics(struct trm_layer *layer, const struct trm_
   batch_norm_add_scaled(pass, variance, share / degrees, moments + mean->count);
 }
 
-static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                                const float *dy, float *dx, float *work)
+static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                                const void *dy, void *dx, float *work)
 {
   (void)y;
   const struct trm_device_ops *ops = pass->device->ops;
@@ -181,7 +182,7 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
   const size_t b = layer->rows, c = norm.channels;
   float *moments = batch_norm_workspace(layer, work, MOMENTS), *sums = batch_norm_workspace(layer, work, SUMS);
   ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
-    .bn = norm, .x = x, .mean = moments, .square = moments + c, .dy = dy, .sums = sums, .b = b});
+    .bn = norm, .x = x, .mean = moments, .square = moments + c, .dy = dy, .sums = sums, .b = b, .type = layer->values});
   if (b) {
     batch_norm_add_gradient(pass, &layer->parameter[BIAS], sums);
     batch_norm_add_gradient(pass, &layer->parameter[GAIN], sums + c);
@@ -192,7 +193,7 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
   if (dx)
     ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
       .bn = norm, .x = x, .mean = moments, .square = moments + c, .w = layer->parameter[GAIN].w, .dy = dy, .sums = sums,
-      .dx = dx, .b = b});
+      .dx = dx, .b = b, .type = layer->values});
 }
 
 static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -218,6 +219,7 @@ static int batch_norm_shard(struct trm_layer *layer, struct trm_shard_request *r
 
 const struct trm_layer_ops layer_batch_norm = {
   .name = "batch_norm",
+  .takes_bf16 = true,
   .usage = "batch_norm [epsilon=E momentum=M sync=yes|no]",
   .settings_bytes = sizeof(struct batch_norm),
   .create = batch_norm_create,

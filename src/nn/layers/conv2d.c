@@ -53,29 +53,29 @@ static bool conv2d_has_bias(const struct trm_layer *layer)
   return layer->parameters > BIAS;
 }
 
-static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
-                           float *y /* (B, N, OH, OW) */, float *work)
+static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, H, W) */,
+                           void *y /* (B, N, OH, OW) */, float *work)
 {
   (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
   const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* rank 0 only */
   pass->device->ops->conv2d_forward(pass->device, &(struct trm_conv2d_forward){
-    .conv = conv, .x = x, .w = layer->parameter[WEIGHT].w, .bias = biased ? layer->parameter[BIAS].w : NULL, .y = y,
-    .b = layer->rows});
+    .conv = conv, .x = x, .w = layer->parameter[WEIGHT].values, .bias = biased ? layer->parameter[BIAS].w : NULL,
+    .y = y, .b = layer->rows, .type = layer->values});
 }
 
-static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                            const float *dy, float *dx, float *work)
+static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                            const void *dy, void *dx, float *work)
 {
   (void)y, (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
   const struct trm_device_ops *ops = pass->device->ops;
   ops->conv2d_backward_weights(pass->device, &(struct trm_conv2d_backward_weights){
     .conv = conv, .x = x, .dy = dy, .beta = pass->beta, .dw = layer->parameter[WEIGHT].g,
-    .db = conv2d_has_bias(layer) ? layer->parameter[BIAS].g : NULL, .b = layer->rows});
+    .db = conv2d_has_bias(layer) ? layer->parameter[BIAS].g : NULL, .b = layer->rows, .type = layer->values});
   if (dx)
     ops->conv2d_backward_data(pass->device, &(struct trm_conv2d_backward_data){
-      .conv = conv, .dy = dy, .w = layer->parameter[WEIGHT].w, .dx = dx, .b = layer->rows});
+      .conv = conv, .dy = dy, .w = layer->parameter[WEIGHT].values, .dx = dx, .b = layer->rows, .type = layer->values});
 }
 
 static struct trm_cost conv2d_cost(const struct trm_layer *layer)
@@ -130,6 +130,7 @@ static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *reque
 
 const struct trm_layer_ops layer_conv2d = {
   .name = "conv2d",
+  .takes_bf16 = true,
   .usage = "conv2d UNITS KERNEL [stride=S pad=P groups=G bias=yes|no init=default|he|xavier], KERNEL, S, P: N or HxW",
   .settings_bytes = sizeof(struct conv2d),
   .create = conv2d_create,

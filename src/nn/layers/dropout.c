@@ -26,8 +26,8 @@ static int dropout_shape(struct trm_layer *layer)
 
 /* Sets to (B, F) to from (B, F) under this pass's mask. Sharded values: each contiguous run of this rank is a row, part
  * of one of the `outer` rows per sample of the whole value. */
-static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
-                          float *to)
+static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const void *from,
+                          void *to)
 {
   (void)backward;
   const float rate = *(const float *)layer->settings;
@@ -43,9 +43,9 @@ static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *
                                   .stride = layer->output_sharded ? slice->extent * slice->inner : f,
                                   .offset = layer->output_sharded ? slice->low * slice->inner : 0};
     device->ops->dropout(device, &(struct trm_dropout){
-      .mask = mask, .x = from, .y = to, .b = b * outer, .f = f / outer});
+      .mask = mask, .x = from, .y = to, .b = b * outer, .f = f / outer, .type = layer->values});
   } else if (to != from) {
-    device->ops->copy(device, to, from, b * f * sizeof(float));
+    device->ops->copy(device, to, from, b * f * trm_value_bytes(layer->values));
   }
 }
 
@@ -57,6 +57,7 @@ static int dropout_export(const struct trm_layer *layer, struct trm_graph *graph
 
 const struct trm_layer_ops layer_dropout = {
   .name = "dropout",
+  .takes_bf16 = true,
   .usage = "dropout [RATE]",
   .settings_bytes = sizeof(float),
   .create = dropout_create,

@@ -11,12 +11,12 @@ static int flatten_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static void flatten_copy(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
-                         float *to)
+static void flatten_copy(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const void *from,
+                         void *to)
 {
   (void)backward;
   if (to != from)
-    pass->device->ops->copy(pass->device, to, from, layer->rows * layer->out.size[0] * sizeof *to);
+    pass->device->ops->copy(pass->device, to, from, layer->rows * layer->out.size[0] * trm_value_bytes(layer->values));
 }
 
 static int flatten_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -44,6 +44,7 @@ static int flatten_shard(struct trm_layer *layer, struct trm_shard_request *requ
 
 const struct trm_layer_ops layer_flatten = {
   .name = "flatten",
+  .takes_bf16 = true,
   .usage = "flatten",
   .shape = flatten_shape,
   .forward = trm_layer_apply_forward,

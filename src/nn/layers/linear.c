@@ -70,25 +70,28 @@ static size_t linear_units(const struct trm_layer *layer)
   return ((const struct trm_weight_settings *)layer->settings)->units;
 }
 
-static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (R, K) */,
-                           float *y /* (R, N) */, float *work)
+static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (R, K) */,
+                           void *y /* (R, N) */, float *work)
 {
   (void)work;
   struct trm_device *device = pass->device;
   const size_t r = trm_layer_rows(layer), k = trm_layer_width(layer), n = linear_units(layer);
-  const float *w = linear_weight(layer)->w; /* (N, K) */
+  const struct trm_parameter *weight = linear_weight(layer); /* (N, K) */
   if (layer->sparse_input)
-    device->ops->csr_forward(device, &(struct trm_csr_forward){.x = pass->input->csr, .w = w, .y = y, .n = n});
+    device->ops->csr_forward(device, &(struct trm_csr_forward){
+      .x = pass->input->csr, .w = weight->w, .y = y, .n = n, .type = layer->values});
   else
     device->ops->gemm(device, &(struct trm_gemm){
-      .transpose_b = true, .m = r, .n = n, .k = k, .alpha = 1, .a = x, .lda = k, .b = w, .ldb = k, .c = y, .ldc = n});
+      .transpose_b = true, .m = r, .n = n, .k = k, .alpha = 1, .a = x, .lda = k, .b = weight->values,
+      .ldb = k, .c = y, .ldc = n, .type_ab = layer->values, .type_c = layer->values});
   const struct trm_parameter *bias = linear_bias(layer);
   if (bias && !(layer->output_partial && layer->tensor_rank)) /* of partial sums, rank 0's has the bias */
-    device->ops->bias_add(device, &(struct trm_bias_add){.y = y, .bias = bias->w, .b = r, .n = n});
+    device->ops->bias_add(device, &(struct trm_bias_add){
+      .y = y, .bias = bias->w, .b = r, .n = n, .type = layer->values});
 }
 
-static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                            const float *dy, float *dx, float *work)
+static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                            const void *dy, void *dx, float *work)
 {
   (void)y, (void)work;
   struct trm_device *device = pass->device;
@@ -97,17 +100,18 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
   float *dw = layer->tied_gradient ? layer->tied_gradient : weight->g;
   if (layer->sparse_input)
     device->ops->csr_backward(device, &(struct trm_csr_backward){
-      .x = pass->input->csr, .dy = dy, .beta = pass->beta, .dw = dw, .n = n});
+      .x = pass->input->csr, .dy = dy, .beta = pass->beta, .dw = dw, .n = n, .type = layer->values});
   else
     device->ops->gemm(device, &(struct trm_gemm){
       .transpose_a = true, .m = n, .n = k, .k = r, .alpha = 1, .a = dy, .lda = n, .b = x, .ldb = k, .beta = pass->beta,
-      .c = dw, .ldc = k});
+      .c = dw, .ldc = k, .type_ab = layer->values});
   if (bias)
     device->ops->bias_backward(device, &(struct trm_bias_backward){
-      .dy = dy, .beta = pass->beta, .db = bias->g, .b = r, .n = n});
+      .dy = dy, .beta = pass->beta, .db = bias->g, .b = r, .n = n, .type = layer->values});
   if (dx)
     device->ops->gemm(device, &(struct trm_gemm){
-      .m = r, .n = k, .k = n, .alpha = 1, .a = dy, .lda = n, .b = weight->w, .ldb = k, .c = dx, .ldc = k});
+      .m = r, .n = k, .k = n, .alpha = 1, .a = dy, .lda = n, .b = weight->values, .ldb = k, .c = dx,
+      .ldc = k, .type_ab = layer->values, .type_c = layer->values});
 }
 
 /* Sparse rows are counted as dense: their entries are unknown before the data is read. */
@@ -143,9 +147,9 @@ static int linear_shard(struct trm_layer *layer, struct trm_shard_request *reque
   return TRM_OK;
 }
 
-#define LINEAR                                                                                            \
-  .settings_bytes = sizeof(struct trm_weight_settings), .shape = linear_shape, .forward = linear_forward, \
-  .backward = linear_backward, .cost = linear_cost, .export_graph = linear_export,                        \
+#define LINEAR                                                                                                \
+  .takes_bf16 = true, .settings_bytes = sizeof(struct trm_weight_settings), .shape = linear_shape,            \
+  .forward = linear_forward, .backward = linear_backward, .cost = linear_cost, .export_graph = linear_export, \
   .preferred_sharding = linear_preferred_sharding, .shard = linear_shard, .keeps_input = true
 
 const struct trm_layer_ops layer_linear = {

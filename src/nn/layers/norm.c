@@ -30,19 +30,19 @@ static int norm_shape(struct trm_layer *layer)
 }
 
 /* Layer norm keeps mean and scale of each vector, RMS norm the scale alone. */
-static void norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (R, D) */,
-                         float *y /* (R, D) */, float *work /* (2, R) */)
+static void norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (R, D) */,
+                         void *y /* (R, D) */, float *work /* (2, R) */)
 {
   const float epsilon = *(const float *)layer->settings;
   const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
   const bool centered = layer->ops->variant == LAYER_NORM;
   pass->device->ops->norm_forward(pass->device, &(struct trm_norm_forward){
     .x = x, .gain = layer->parameter[GAIN].w, .bias = centered ? layer->parameter[BIAS].w : NULL, .epsilon = epsilon,
-    .y = y, .mean = centered ? work : NULL, .scale = work + r, .r = r, .d = d});
+    .y = y, .mean = centered ? work : NULL, .scale = work + r, .r = r, .d = d, .type = layer->values});
 }
 
-static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                          const float *dy, float *dx, float *work)
+static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                          const void *dy, void *dx, float *work)
 {
   (void)y;
   const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
@@ -50,7 +50,7 @@ static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, 
   pass->device->ops->norm_backward(pass->device, &(struct trm_norm_backward){
     .x = x, .gain = layer->parameter[GAIN].w, .mean = centered ? work : NULL, .scale = work + r, .dy = dy, .dx = dx,
     .beta = pass->beta, .dgain = layer->parameter[GAIN].g, .dbias = centered ? layer->parameter[BIAS].g : NULL, .r = r,
-    .d = d});
+    .d = d, .type = layer->values});
 }
 
 static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -86,9 +86,9 @@ static int norm_shard(struct trm_layer *layer, struct trm_shard_request *request
   return TRM_OK;
 }
 
-#define NORM                                                                                                  \
-  .settings_bytes = sizeof(float), .create = norm_create, .shape = norm_shape, .forward = norm_forward, \
-  .backward = norm_backward, .cost_per_value = {.flop = 7, .bytes = 2 * sizeof(float)},                       \
+#define NORM                                                                                                     \
+  .takes_bf16 = true, .settings_bytes = sizeof(float), .create = norm_create, .shape = norm_shape,               \
+  .forward = norm_forward, .backward = norm_backward, .cost_per_value = {.flop = 7, .bytes = 2 * sizeof(float)}, \
   .export_graph = norm_export, .shard = norm_shard, .keeps_input = true
 
 const struct trm_layer_ops layer_layer_norm = {

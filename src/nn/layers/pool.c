@@ -54,38 +54,39 @@ static size_t pool_planes(const struct trm_layer *layer)
   return layer->rows * layer->in.size[0];
 }
 
-static void pool_max_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
-                             float *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
+static void pool_max_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, H, W) */,
+                             void *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
 {
   pass->device->ops->max_pool_forward(pass->device, &(struct trm_max_pool_forward){
-    .window = *pool_window(layer), .x = x, .y = y, .argmax = (int32_t *)work, .planes = pool_planes(layer)});
+    .window = *pool_window(layer), .x = x, .y = y, .argmax = (int32_t *)work,
+    .planes = pool_planes(layer), .type = layer->values});
 }
 
-static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                              const float *dy, float *dx, float *work)
+static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                              const void *dy, void *dx, float *work)
 {
   (void)x, (void)y;
   if (dx)
     pass->device->ops->max_pool_backward(pass->device, &(struct trm_max_pool_backward){
       .window = *pool_window(layer), .dy = dy, .argmax = (const int32_t *)work, .dx = dx,
-      .planes = pool_planes(layer)});
+      .planes = pool_planes(layer), .type = layer->values});
 }
 
-static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
-                             float *y /* (B, C, OH, OW) */, float *work)
+static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, H, W) */,
+                             void *y /* (B, C, OH, OW) */, float *work)
 {
   (void)work;
   pass->device->ops->avg_pool_forward(pass->device, &(struct trm_avg_pool_forward){
-    .window = *pool_window(layer), .x = x, .y = y, .planes = pool_planes(layer)});
+    .window = *pool_window(layer), .x = x, .y = y, .planes = pool_planes(layer), .type = layer->values});
 }
 
-static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                              const float *dy, float *dx, float *work)
+static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                              const void *dy, void *dx, float *work)
 {
   (void)x, (void)y, (void)work;
   if (dx)
     pass->device->ops->avg_pool_backward(pass->device, &(struct trm_avg_pool_backward){
-      .window = *pool_window(layer), .dy = dy, .dx = dx, .planes = pool_planes(layer)});
+      .window = *pool_window(layer), .dy = dy, .dx = dx, .planes = pool_planes(layer), .type = layer->values});
 }
 
 static struct trm_cost pool_cost(const struct trm_layer *layer)
@@ -135,9 +136,9 @@ static int pool_shard(struct trm_layer *layer, struct trm_shard_request *request
   return TRM_OK;
 }
 
-#define POOL                                                                                                       \
-  .settings_bytes = sizeof(struct trm_window2d), .cost = pool_cost, .preferred_sharding = pool_preferred_sharding, \
-  .shard = pool_shard
+#define POOL                                                                            \
+  .takes_bf16 = true, .settings_bytes = sizeof(struct trm_window2d), .cost = pool_cost, \
+  .preferred_sharding = pool_preferred_sharding, .shard = pool_shard
 #define AVG_POOL POOL, .forward = pool_avg_forward, .backward = pool_avg_backward
 
 const struct trm_layer_ops layer_max_pool = {

@@ -39,25 +39,25 @@ static struct trm_vocab_shard position_vocabulary(const struct trm_layer *layer)
                       : (struct trm_vocab_shard){0, layer->classes, layer->classes};
 }
 
-static void position_embedding_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
-                                       float *y /* (B, T, D) */, float *work)
+static void position_embedding_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x,
+                                       void *y /* (B, T, D) */, float *work)
 {
   (void)x, (void)work;
   const struct trm_vocab_shard v = position_vocabulary(layer);
   pass->device->ops->embedding_forward(pass->device, &(struct trm_embedding_forward){
     .token = pass->input->tokens, .w = layer->parameter[0].w, .y = y, .r = layer->rows * layer->in.size[0],
-    .d = layer->out.size[1], .v = v});
+    .d = layer->out.size[1], .v = v, .type = layer->values});
 }
 
-static void position_embedding_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
-                                        const float *y, const float *dy, float *dx, float *work)
+static void position_embedding_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x,
+                                        const void *y, const void *dy, void *dx, float *work)
 {
   (void)x, (void)y, (void)dx, (void)work;
   const struct trm_vocab_shard v = position_vocabulary(layer);
   const bool has_tied = layer->shared && !layer->tied_gradient; /* the tied layer's contribution is in it */
   pass->device->ops->embedding_backward(pass->device, &(struct trm_embedding_backward){
     .token = pass->input->tokens, .dy = dy, .beta = has_tied ? 1 : pass->beta, .dw = layer->parameter[0].g,
-    .r = layer->rows * layer->in.size[0], .d = layer->out.size[1], .v = v});
+    .r = layer->rows * layer->in.size[0], .d = layer->out.size[1], .v = v, .type = layer->values});
 }
 
 static struct trm_cost position_embedding_cost(const struct trm_layer *layer)
@@ -84,6 +84,7 @@ static int position_embedding_shard(struct trm_layer *layer, struct trm_shard_re
 
 const struct trm_layer_ops layer_embedding = {
   .name = "embedding",
+  .takes_bf16 = true,
   .usage = "embedding DIM",
   .settings_bytes = sizeof(size_t),
   .create = position_embedding_create,
@@ -106,26 +107,26 @@ static int position_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static void position_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, T, D) */,
-                             float *y /* (B, T, D) */, float *work)
+static void position_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, T, D) */,
+                             void *y /* (B, T, D) */, float *work)
 {
   (void)work;
   const size_t b = layer->rows, n = trm_shape_count(&layer->in);
   if (y != x)
-    pass->device->ops->copy(pass->device, y, x, b * n * sizeof(float));
+    pass->device->ops->copy(pass->device, y, x, b * n * trm_value_bytes(layer->values));
   pass->device->ops->bias_add(pass->device, &(struct trm_bias_add){
-    .y = y, .bias = layer->parameter[0].w, .b = b, .n = n});
+    .y = y, .bias = layer->parameter[0].w, .b = b, .n = n, .type = layer->values});
 }
 
-static void position_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                              const float *dy, float *dx, float *work)
+static void position_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
+                              const void *dy, void *dx, float *work)
 {
   (void)x, (void)y, (void)work;
   const size_t b = layer->rows, n = trm_shape_count(&layer->in);
   pass->device->ops->bias_backward(pass->device, &(struct trm_bias_backward){
-    .dy = dy, .beta = pass->beta, .db = layer->parameter[0].g, .b = b, .n = n});
+    .dy = dy, .beta = pass->beta, .db = layer->parameter[0].g, .b = b, .n = n, .type = layer->values});
   if (dx && dx != dy)
-    pass->device->ops->copy(pass->device, dx, dy, b * n * sizeof(float));
+    pass->device->ops->copy(pass->device, dx, dy, b * n * trm_value_bytes(layer->values));
 }
 
 static int position_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -145,6 +146,7 @@ static int position_shard(struct trm_layer *layer, struct trm_shard_request *req
 
 const struct trm_layer_ops layer_position = {
   .name = "position",
+  .takes_bf16 = true,
   .usage = "position",
   .shape = position_shape,
   .forward = position_forward,
@@ -183,15 +185,16 @@ static int position_rotary_shape(struct trm_layer *layer)
 }
 
 static void position_rotary_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward,
-                                  const float *from, float *to)
+                                  const void *from, void *to)
 {
   const struct rotary *s = layer->settings;
   const struct trm_attention shape = {
     .b = layer->rows, .t = layer->in.size[0], .heads = s->heads, .head_dim = layer->in.size[1] / 3 / s->heads};
   if (to != from)
-    pass->device->ops->copy(pass->device, to, from, shape.b * trm_shape_count(&layer->in) * sizeof(float));
+    pass->device->ops->copy(pass->device, to, from,
+                            shape.b * trm_shape_count(&layer->in) * trm_value_bytes(layer->values));
   pass->device->ops->rotary(pass->device, &(struct trm_rotary){
-    .shape = shape, .base = s->base, .inverse = backward, .x = to});
+    .shape = shape, .base = s->base, .inverse = backward, .x = to, .type = layer->values});
 }
 
 /* Exports rotated queries or keys (B, T, H E). */
@@ -256,6 +259,7 @@ static int position_rotary_shard(struct trm_layer *layer, struct trm_shard_reque
 
 const struct trm_layer_ops layer_rotary = {
   .name = "rotary",
+  .takes_bf16 = true,
   .usage = "rotary heads=H [base=10000]",
   .settings_bytes = sizeof(struct rotary),
   .create = position_rotary_create,

@@ -4,8 +4,8 @@
 #include "core/axis.h"
 #include "nn/layers/layers.h"
 
-static void reshard_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
-                          float *to)
+static void reshard_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const void *from,
+                          void *to)
 {
   const enum trm_reshard kind = layer->ops->reshard[backward];
   const struct trm_slice *slice = &layer->slice;
@@ -15,25 +15,25 @@ static void reshard_apply(const struct trm_layer *layer, const struct trm_pass *
   case TRM_RESHARD_NONE:
   case TRM_RESHARD_ALL_REDUCE:
     if (to != from)
-      pass->device->ops->copy(pass->device, to, from, n * sizeof *to);
+      pass->device->ops->copy(pass->device, to, from, n * trm_value_bytes(layer->values));
     if (kind == TRM_RESHARD_ALL_REDUCE)
-      trm_axis_allreduce(pass->tensor_axis, to, n);
+      trm_axis_allreduce(pass->tensor_axis, to, n, layer->values);
     break;
   case TRM_RESHARD_ALL_GATHER:
-    trm_axis_allgather(pass->tensor_axis, from, to, outer, slice->extent, slice->inner);
+    trm_axis_allgather(pass->tensor_axis, from, to, outer, slice->extent, slice->inner, layer->values);
     break;
   case TRM_RESHARD_SLICE:
-    trm_axis_slice(pass->tensor_axis, from, to, outer, slice->extent, slice->inner);
+    trm_axis_slice(pass->tensor_axis, from, to, outer, slice->extent, slice->inner, layer->values);
     break;
   case TRM_RESHARD_REDUCE_SCATTER:
-    trm_axis_reduce_scatter(pass->tensor_axis, from, to, outer, slice->extent, slice->inner);
+    trm_axis_reduce_scatter(pass->tensor_axis, from, to, outer, slice->extent, slice->inner, layer->values);
     break;
   }
 }
 
-#define RESHARD                                                                                             \
-  .forward = trm_layer_apply_forward, .backward = trm_layer_apply_backward, .apply = reshard_apply, \
-  .cost = trm_layer_cost_none
+#define RESHARD                                                                                 \
+  .takes_bf16 = true, .forward = trm_layer_apply_forward, .backward = trm_layer_apply_backward, \
+  .apply = reshard_apply, .cost = trm_layer_cost_none
 
 const struct trm_layer_ops layer_all_reduce = {
   RESHARD, .name = "all_reduce", .usage = "all_reduce", .reshard = {TRM_RESHARD_ALL_REDUCE, TRM_RESHARD_NONE},
@@ -56,4 +56,4 @@ const struct trm_layer_ops layer_slice = {
 /* The first layer of a pipeline chunk: its output is the value that another rank computes and sends (partition.h), its
  * gradient is sent back. It computes nothing. */
 const struct trm_layer_ops layer_chunk_input = {
-  .name = "chunk_input", .usage = "chunk_input", .cost = trm_layer_cost_none};
+  .takes_bf16 = true, .name = "chunk_input", .usage = "chunk_input", .cost = trm_layer_cost_none};

@@ -1,0 +1,68 @@
+#include "train/staged_arrays.h"
+
+#include "core/status.h"
+
+/* True if the strategy's arrays cannot be in the device's memory. With lanes the host updates the weights of one rank,
+ * too: the bits are those of any number of ranks. */
+static bool staged_arrays_needed(const struct trm_strategy *strategy)
+{
+  const char *offload = strategy->parallel->offload;
+  const bool on_host = strategy->comm->size > 1 || (offload && offload[0]) || strategy->lanes > 0;
+  return !strategy->device->host_memory && !strategy->ops->sharded && (on_host || !strategy->ops->on_device);
+}
+
+static int staged_arrays_alloc(struct trm_staged_arrays *a)
+{
+  const size_t bytes = a->strategy->elements * sizeof(float);
+  TRM_CHECK(a->device->ops->alloc(a->device, bytes, TRM_MEMORY_WEIGHTS, (void **)&a->w));
+  return a->device->ops->alloc(a->device, bytes, TRM_MEMORY_GRADIENTS, (void **)&a->g);
+}
+
+int trm_staged_arrays_create(struct trm_staged_arrays *arrays, struct trm_strategy *strategy)
+{
+  *arrays = (struct trm_staged_arrays){.strategy = strategy, .device = strategy->device};
+  strategy->ops = trm_strategy_select(strategy);
+  const bool staged = staged_arrays_needed(strategy);
+  if (staged)
+    strategy->device = trm_device_host(strategy->device);
+  TRM_CHECK(trm_strategy_create(strategy));
+  arrays->staged = staged;
+  if (!staged)
+    arrays->g = strategy->g;
+  return trm_agree(strategy->comm, staged ? staged_arrays_alloc(arrays) : TRM_OK);
+}
+
+void trm_staged_arrays_free(struct trm_staged_arrays *arrays)
+{
+  if (arrays->staged) {
+    arrays->device->ops->release(arrays->device, arrays->w);
+    arrays->device->ops->release(arrays->device, arrays->g);
+  }
+  *arrays = (struct trm_staged_arrays){.staged = false};
+}
+
+float *trm_staged_arrays_load(struct trm_staged_arrays *arrays, float *from)
+{
+  if (!arrays->staged)
+    return from;
+  arrays->device->ops->upload(arrays->device, arrays->w, from, arrays->strategy->elements * sizeof *from);
+  return arrays->w;
+}
+
+int trm_staged_arrays_begin(struct trm_staged_arrays *arrays)
+{
+  struct trm_strategy *strategy = arrays->strategy;
+  if (strategy->ops->before_forward)
+    TRM_CHECK(strategy->ops->before_forward(strategy));
+  trm_staged_arrays_load(arrays, strategy->w);
+  return TRM_OK;
+}
+
+int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t high,
+                            const struct trm_loss_sums *sums)
+{
+  struct trm_strategy *strategy = arrays->strategy;
+  if (arrays->staged)
+    arrays->device->ops->download(arrays->device, strategy->g + low, arrays->g + low, (high - low) * sizeof(float));
+  return strategy->ops->grad_ready ? strategy->ops->grad_ready(strategy, low, high, sums) : TRM_OK;
+}
