@@ -2,7 +2,7 @@
  * scratch memory has room for; outputs are (N, B OH OW) in the products and (B, N, OH, OW) outside. */
 #include "kernels/cuda/columns.cuh"
 
-enum { CONV_SCRATCH = 1 << 26 }; /* values of the two scratch arrays together, at most where one image needs fewer */
+enum { CONV_SCRATCH = 1 << 26 }; /* floats of the two scratch arrays together, at most where one image needs fewer */
 
 /* The products of one group, for images [first, first + images). */
 struct conv {
@@ -49,11 +49,11 @@ template <typename value> __global__ static void conv_run_gather(const struct co
   }
 }
 
-/* dx (B, C, H, W) from the gradient of col: each element gathers from the windows that it is in. */
-template <typename value> __global__ static void conv_run_scatter(const struct conv it, const void *from, void *images)
+/* dx (B, C, H, W) from the gradient of col, float: each element gathers from the windows that it is in. */
+template <typename value> __global__ static void conv_run_scatter(const struct conv it, const float *col, void *images)
 {
   const struct trm_window2d *win = &it.shape.window;
-  const cuda_values<value> col(from), dx(images);
+  const cuda_values<value> dx(images);
   const size_t in = win->in[0] * win->in[1];
 
   CUDA_ELEMENTS(i, it.images * it.c * in) {
@@ -74,39 +74,42 @@ template <typename value> __global__ static void conv_run_scatter(const struct c
   }
 }
 
-/* y (B, N, OH, OW) = product (N/G, images, OH OW) + bias, or the other way about without a bias. */
-template <typename value, bool out>
-__global__ static void conv_run_permute(const struct conv it, void *batch, void *product, const float *bias)
+/* Element i of a product (N/G, images, OH OW) is this one of (B, N, OH, OW). */
+__device__ static size_t conv_output(const struct conv *it, size_t i, size_t *unit)
 {
-  const cuda_values<value> y(batch), p(product);
+  *unit = it->group * it->n + i / it->size / it->images;
+  return ((it->first + i / it->size % it->images) * it->shape.units + *unit) * it->size + i % it->size;
+}
 
+/* y = product, float, + bias */
+template <typename value>
+__global__ static void conv_run_output(const struct conv it, const float *product, const float *bias, void *y)
+{
   CUDA_ELEMENTS(i, it.n * it.images * it.size) {
-    const size_t unit = it.group * it.n + i / it.size / it.images, image = it.first + i / it.size % it.images;
-    const size_t at = (image * it.shape.units + unit) * it.size + i % it.size;
+    size_t unit;
+    const size_t at = conv_output(&it, i, &unit);
 
-    if (out)
-      y.set(at, p[i] + (bias ? bias[unit] : 0));
-    else
-      p.set(i, y[at]);
+    cuda_values<value>(y).set(at, product[i] + (bias ? bias[unit] : 0));
   }
 }
 
-template <typename value, bool out>
-static void conv_permute(struct trm_device *device, const struct conv *it, const void *batch, void *product,
-                         const float *bias)
+/* to (N/G, images, OH OW) = dy */
+template <typename value> __global__ static void conv_run_gradient(const struct conv it, const void *dy, void *to)
 {
-  void (*const run)(const struct conv, void *, void *, const float *) = conv_run_permute<value, out>;
+  CUDA_ELEMENTS(i, it.n * it.images * it.size) {
+    size_t unit;
 
-  CUDA_LAUNCH(run, cuda_blocks(it->n * it->images * it->size), CUDA_THREADS, device, *it, (void *)batch, product, bias);
+    cuda_values<value>(to).set(i, cuda_values<value>(dy)[conv_output(&it, i, &unit)]);
+  }
 }
 
-/* Calls `work` with scratch arrays col and product for each group and part of the images. */
-template <typename value, typename work>
+/* Calls part with scratch arrays col and product, of room for floats, for each group and part of the images. */
+template <typename work>
 static void conv_parts(struct trm_device *device, const struct trm_conv2d *shape, size_t b, const work &part)
 {
   struct conv it = conv_of(shape);
   const size_t images = conv_images(&it, b), columns = it.taps * images * it.size;
-  value *col = b > 0 ? (value *)cuda_scratch(device, (columns + it.n * images * it.size) * sizeof *col) : NULL;
+  float *col = b > 0 ? (float *)cuda_scratch(device, (columns + it.n * images * it.size) * sizeof *col) : NULL;
 
   for (it.first = 0; col && it.first < b; it.first += images)
     for (it.group = 0; it.group < shape->groups; it.group++) {
@@ -117,15 +120,16 @@ static void conv_parts(struct trm_device *device, const struct trm_conv2d *shape
 
 template <typename value> static void conv_forward(struct trm_device *device, const struct trm_conv2d_forward *call)
 {
-  conv_parts<value>(device, &call->conv, call->b, [&](const struct conv *it, value *col, value *product) {
+  conv_parts(device, &call->conv, call->b, [&](const struct conv *it, void *col, float *product) {
     const size_t n = it->images * it->size;
     const struct trm_gemm gemm = {false, false, it->n, n, it->taps, 1,
-                                  (const value *)call->w + it->group * it->n * it->taps, it->taps, col, n, 0, product, n,
-                                  call->type, call->type};
+                                  (const value *)call->w + it->group * it->n * it->taps, it->taps, col, n, 0, product,
+                                  n, call->type, TRM_VALUES_F32};
 
-    CUDA_LAUNCH(conv_run_gather<value>, cuda_blocks(it->taps * n), CUDA_THREADS, device, *it, call->x, (void *)col);
+    CUDA_LAUNCH(conv_run_gather<value>, cuda_blocks(it->taps * n), CUDA_THREADS, device, *it, call->x, col);
     cuda_gemm(device, &gemm);
-    conv_permute<value, true>(device, it, call->y, product, call->bias);
+    CUDA_LAUNCH(conv_run_output<value>, cuda_blocks(it->n * n), CUDA_THREADS, device, *it, (const float *)product,
+                call->bias, call->y);
   });
 }
 
@@ -137,16 +141,16 @@ void cuda_conv2d_forward(struct trm_device *device, const struct trm_conv2d_forw
 template <typename value>
 static void conv_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
 {
-  conv_parts<value>(device, &call->conv, call->b, [&](const struct conv *it, value *col, value *product) {
+  conv_parts(device, &call->conv, call->b, [&](const struct conv *it, float *col, void *product) {
     const size_t n = it->images * it->size, in = it->shape.window.in[0] * it->shape.window.in[1];
     const struct trm_gemm gemm = {true, false, it->taps, n, it->n, 1,
-                                  (const value *)call->w + it->group * it->n * it->taps, it->taps, product, n, 0, col, n,
-                                  call->type, call->type};
+                                  (const value *)call->w + it->group * it->n * it->taps, it->taps, product, n, 0, col,
+                                  n, call->type, TRM_VALUES_F32};
 
-    conv_permute<value, false>(device, it, call->dy, product, NULL);
+    CUDA_LAUNCH(conv_run_gradient<value>, cuda_blocks(it->n * n), CUDA_THREADS, device, *it, call->dy, product);
     cuda_gemm(device, &gemm);
     CUDA_LAUNCH(conv_run_scatter<value>, cuda_blocks(it->images * it->c * in), CUDA_THREADS, device, *it,
-                (const void *)col, call->dx);
+                (const float *)col, call->dx);
   });
 }
 
@@ -171,14 +175,14 @@ static void conv_backward_weights(struct trm_device *device, const struct trm_co
   const size_t size = win->out[0] * win->out[1];
   const conv_bias_term<value> at = {call->dy, call->conv.units, size};
 
-  conv_parts<value>(device, &call->conv, call->b, [&](const struct conv *it, value *col, value *product) {
+  conv_parts(device, &call->conv, call->b, [&](const struct conv *it, void *col, void *product) {
     const size_t n = it->images * it->size;
     const struct trm_gemm gemm = {false, true, it->n, it->taps, n, 1, product, n, col, n,
                                   it->first > 0 ? 1 : call->beta, call->dw + it->group * it->n * it->taps, it->taps,
                                   call->type, TRM_VALUES_F32};
 
-    CUDA_LAUNCH(conv_run_gather<value>, cuda_blocks(it->taps * n), CUDA_THREADS, device, *it, call->x, (void *)col);
-    conv_permute<value, false>(device, it, call->dy, product, NULL);
+    CUDA_LAUNCH(conv_run_gather<value>, cuda_blocks(it->taps * n), CUDA_THREADS, device, *it, call->x, col);
+    CUDA_LAUNCH(conv_run_gradient<value>, cuda_blocks(it->n * n), CUDA_THREADS, device, *it, call->dy, product);
     cuda_gemm(device, &gemm);
   });
   if (call->b == 0 && call->beta == 0)

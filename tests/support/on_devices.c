@@ -22,13 +22,18 @@ static void *host_array[MAX_ARRAYS], *device_array[MAX_ARRAYS];
 static int host_arrays, device_arrays;
 static uint64_t digest; /* FNV-1a over 32-bit words (Fowler, Noll, Vo) */
 
+const char *on_other_device(void)
+{
+  return getenv("TRM_TEST_DEVICE");
+}
+
 static uint64_t on_devices_run(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas,
                                const char *name, int threads)
 {
   const struct trm_device_ops *ops = !strcmp(name, "cpu")       ? &trm_device_cpu
                                      : !strcmp(name, "pretend") ? &pretend_device_ops
                                                                 : &pretend_device_few_ops;
-  const char *module = getenv("TRM_TEST_DEVICE");
+  const char *module = on_other_device();
   struct trm_device device;
 
   if (module)
@@ -59,7 +64,7 @@ void on_devices_with(void (*test)(struct trm_device *device), const struct trm_b
   } run[] = {{"cpu", 1}, {"cpu", 2}, {"cpu", 3}, {"pretend", 1}, {"pretend", 2}, {"pretend, few kernels", 2}};
   uint64_t first = 0;
 
-  const size_t runs = getenv("TRM_TEST_DEVICE") ? 2 : sizeof(run) / sizeof(*run);
+  const size_t runs = on_other_device() ? 2 : sizeof(run) / sizeof(*run);
 
   for (size_t i = 0; i < runs; i++) {
     const uint64_t bits = on_devices_run(test, blas, run[i].name, run[i].threads);
@@ -139,7 +144,7 @@ static bool on_devices_is_close(float got, double want, double absolute, double 
 
 void check_close(const char *what, const float *got, const double *want, size_t n, double absolute, double relative)
 {
-  if (getenv("TRM_TEST_DEVICE")) { /* its sums and its elementary functions are others than the CPU's */
+  if (on_other_device()) { /* its sums and its elementary functions are others than the CPU's */
     absolute *= OTHER_DEVICE;
     relative *= OTHER_DEVICE;
   }

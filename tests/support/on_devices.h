@@ -9,6 +9,9 @@
 void on_devices(void (*test)(struct trm_device *device));
 void on_devices_with(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas); /* these products */
 
+/* Returns TRM_TEST_DEVICE, NULL if it is not set. */
+const char *on_other_device(void);
+
 /* All arrays below live until the run on this device ends. */
 float *host_floats(size_t n);                     /* zeros */
 float *host_random(size_t n, uint32_t stream);    /* in [-1, 1), a function of stream and index */
