@@ -14,7 +14,9 @@ int trm_device_open_ops(struct trm_device *device, const struct trm_device_ops *
 {
   *device = (struct trm_device){.ops = ops, .blas = products};
   TRM_CHECK(ops->open(device, index, threads, products));
-  const int status = host_kernels_add(device, index, threads);
+  int status = host_kernels_add(device, index, threads);
+  if (status == TRM_OK && !device->host_memory)
+    status = device->ops->alloc(device, sizeof *device->number, TRM_MEMORY_BUFFERS, (void **)&device->number);
   if (status != TRM_OK)
     trm_device_close(device);
   return status;
@@ -68,6 +70,8 @@ int trm_device_open(struct trm_device *device, const char *name, const char *bla
 
 void trm_device_close(struct trm_device *device)
 {
+  if (device->number)
+    device->ops->release(device, device->number);
   host_kernels_remove(device);
   if (device->ops)
     device->ops->close(device);

@@ -30,7 +30,8 @@ static size_t host_staging_bytes(const struct trm_call_array *array, size_t arra
   size_t bytes = 0;
 
   for (size_t i = 0; i < arrays; i++)
-    bytes += array[i].table ? host_padded((size_t)array[i].table * sizeof(void *)) +
+    bytes += array[i].access == TRM_READS_HOST ? 0
+             : array[i].table ? host_padded((size_t)array[i].table * sizeof(void *)) +
                                 (size_t)array[i].table * host_padded(array[i].bytes)
                             : host_padded(array[i].bytes);
   return bytes;
@@ -58,6 +59,8 @@ static void host_stage(struct trm_device *device, void *call, const struct trm_c
   for (size_t i = 0; i < arrays; i++) {
     const void *const *from = trm_call_pointer(call, &array[i]);
 
+    if (array[i].access == TRM_READS_HOST)
+      continue;
     trm_call_set_pointer(call, &array[i], to);
     if (!array[i].table) {
       host_download(device, to, from, &array[i]);
@@ -78,7 +81,7 @@ static void host_unstage(struct trm_device *device, const void *call, const void
                          const struct trm_call_array *array, size_t arrays)
 {
   for (size_t i = 0; i < arrays; i++)
-    if (array[i].access != TRM_READS && array[i].bytes > 0)
+    if ((array[i].access & TRM_WRITES) && array[i].bytes > 0)
       host_of(device)->own->upload(device, trm_call_pointer(call, &array[i]), trm_call_pointer(staged, &array[i]),
                                 array[i].bytes);
 }

@@ -218,6 +218,7 @@ enum {
   PART_batch_norm_backward = TIMED_NORMALIZATION,
   PART_softmax_cross_entropy = TIMED_EMBEDDING_LOSS,
   PART_softmax_shard_stats = TIMED_EMBEDDING_LOSS,
+  PART_softmax_shard_join = TIMED_EMBEDDING_LOSS,
   PART_softmax_shard_gradient = TIMED_EMBEDDING_LOSS,
   PART_mean_squared_error = TIMED_EMBEDDING_LOSS,
   PART_logistic = TIMED_EMBEDDING_LOSS,
@@ -226,6 +227,9 @@ enum {
   PART_add = TIMED_ELEMENTWISE,
   PART_convert = TIMED_ELEMENTWISE,
   PART_norm_squared = TIMED_OPTIMIZER,
+  PART_sum_losses = TIMED_EMBEDDING_LOSS,
+  PART_clip = TIMED_OPTIMIZER,
+  PART_trust_ratios = TIMED_OPTIMIZER,
   PART_update = TIMED_OPTIMIZER,
   PART_lamb_direction = TIMED_OPTIMIZER,
 };

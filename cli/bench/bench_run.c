@@ -114,6 +114,7 @@ int bench_run_open(struct bench_run *run)
   if (run->input)
     TRM_CHECK(bench_run_parse_shape(run->input, &run->spec.shape));
   TRM_CHECK(trm_model_create(&run->model, run->text, trm_choice_text("train.loss", options->train.loss), &run->spec));
+  TRM_CHECK(trm_model_set_values(&run->model, options->train.activations));
   TRM_CHECK(trm_optimizer_create(&run->optimizer, options, &run->model));
   TRM_CHECK(bench_run_open_strategy(run));
   float *passes_w = trm_staged_arrays_load(&run->arrays, run->strategy.w);

@@ -90,10 +90,11 @@ void cpu_dropout(struct trm_device *device, const struct trm_dropout *call)
   const struct trm_mask *mask = &call->mask;
   const size_t f = call->f;
   const uint64_t stride = mask->stride ? mask->stride : f;
+  const uint64_t step_row = mask->step ? mask->step->first_row * mask->row_parts : 0;
   const struct dropout it = {
     .x = call->x,
     .y = call->y,
-    .first = mask->first_row * stride + mask->offset,
+    .first = (step_row + mask->first_row) * stride + mask->offset,
     .key = {(uint32_t)mask->seed, (uint32_t)(mask->seed >> 32)},
     .stream = mask->stream,
     .rate = mask->rate,

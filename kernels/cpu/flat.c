@@ -144,5 +144,5 @@ void cpu_norm_squared(struct trm_device *device, const struct trm_norm_squared *
   cpu_for(device, parts, 1, (double)length, flat_norm_body, &it);
   for (size_t p = 0; p < parts; p++)
     total += part[p];
-  *call->result = total;
+  *call->result = call->adds ? *call->result + total : total;
 }

@@ -1,6 +1,7 @@
 /* Losses: for each row the loss, whether the prediction is correct, and the gradient with respect to the scores. */
 #include <math.h>
 
+#include "core/comm.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/values.h"
 
@@ -145,6 +146,64 @@ void cpu_softmax_shard_stats(struct trm_device *device, const struct trm_softmax
                  CPU_VALUES(call->type, *call, CPU_READS(*call, z, c)));
 }
 
+/* One row's fields of all shards combined: maximum score and sum of exponentials of the whole row; its loss, and
+ * whether the prediction is correct. */
+struct loss_row {
+  double max, sum, loss;
+  bool right;
+};
+
+static struct loss_row loss_join_row(const struct trm_softmax_shard_join *it, size_t i)
+{
+  const size_t ranks = it->ranks, r = it->b;
+  const double smoothing = (double)it->smoothing;
+  double max = 0, sum = 0, target_score = -INFINITY, distance = 0;
+  float first = 0;
+
+  for (size_t k = 0; k < ranks; k++) {
+    const float *at = it->stats + (k * r + i) * TRM_SCORES_FIELDS;
+
+    if (k == 0 || (double)at[TRM_SCORES_MAX] > max) { /* ties: the first */
+      max = (double)at[TRM_SCORES_MAX];
+      first = at[TRM_SCORES_ARGMAX];
+    }
+    target_score = fmax(target_score, (double)at[TRM_SCORES_TARGET]);
+  }
+  for (size_t k = 0; k < ranks; k++) {
+    const float *at = it->stats + (k * r + i) * TRM_SCORES_FIELDS;
+    const double shift = max - (double)at[TRM_SCORES_MAX];
+    size_t low, high;
+
+    trm_interval(it->v.total, ranks, k, &low, &high);
+    sum += (double)at[TRM_SCORES_SUM] * exp(-shift);
+    distance += (double)at[TRM_SCORES_DISTANCE] + (double)(high - low) * shift;
+  }
+  return (struct loss_row){max, sum,
+                           log(sum) + (1 - smoothing) * (max - target_score) +
+                             (smoothing > 0 ? smoothing * distance / (double)it->v.total : 0),
+                           !isnan(sum) && first == (float)it->target[i]};
+}
+
+static void loss_shard_join_body(const void *arguments, size_t low, size_t high)
+{
+  const struct trm_softmax_shard_join *it = arguments;
+
+  for (size_t i = low; i < high; i++) {
+    const struct loss_row row = loss_join_row(it, i);
+    const bool ignored = it->target[i] == TRM_IGNORE_INDEX;
+
+    it->loss[i] = ignored ? 0 : (float)row.loss;
+    it->correct[i] = ignored ? -1 : row.right;
+    it->max[i] = (float)row.max;
+    it->sum[i] = (float)row.sum;
+  }
+}
+
+void cpu_softmax_shard_join(struct trm_device *device, const struct trm_softmax_shard_join *call)
+{
+  cpu_for(device, call->b, 16, 16 * (double)call->ranks, loss_shard_join_body, call);
+}
+
 CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t low, size_t high)
 {
   const struct trm_softmax_shard_gradient *it = arguments;
@@ -257,4 +316,32 @@ void cpu_logistic(struct trm_device *device, const struct trm_margin_loss *call)
 void cpu_hinge(struct trm_device *device, const struct trm_margin_loss *call)
 {
   loss_run_margin(device, call, loss_hinge_body);
+}
+
+/* -- sums over the rows */
+
+/* Pairwise: the error grows with the logarithm of n. */
+static double loss_sum_pairwise(const float *x, size_t n)
+{
+  if (n > 32)
+    return loss_sum_pairwise(x, n / 2) + loss_sum_pairwise(x + n / 2, n - n / 2);
+  double sum = 0;
+  for (size_t i = 0; i < n; i++)
+    sum += (double)x[i];
+  return sum;
+}
+
+void cpu_sum_losses(struct trm_device *device, const struct trm_sum_losses *call)
+{
+  struct trm_step *step = call->step;
+  size_t correct = 0, counted = 0;
+
+  (void)device;
+  for (size_t i = 0; i < call->rows; i++) {
+    correct += call->correct[i] > 0;
+    counted += !(call->correct[i] < 0);
+  }
+  step->loss += loss_sum_pairwise(call->loss, call->rows);
+  step->correct += (double)correct;
+  step->rows += (double)counted;
 }

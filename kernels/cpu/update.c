@@ -126,23 +126,113 @@ static void update_correct_bias(struct update *it, float rate)
   it->root = (float)(1 / sqrt(1 - pow(it->opt->beta2, t)));
 }
 
+/* Sets what the step in device memory says. */
+static void update_take_step(struct trm_update *opt)
+{
+  const struct trm_step *step = opt->now;
+
+  if (!step)
+    return;
+  if (opt->use == TRM_STEP_RULE || opt->use == TRM_STEP_RATE)
+    opt->rate *= step->rate;
+  if (opt->use == TRM_STEP_RULE) {
+    opt->scale = step->scale;
+    opt->step = step->number;
+  }
+  if (opt->use == TRM_STEP_AVERAGE)
+    opt->rate = step->average;
+}
+
+static bool update_is_skipped(const struct trm_update *update)
+{
+  return update->now && update->now->skip;
+}
+
+/* Returns the constants of run i, now; without runs all is one. */
+static struct trm_update update_of_run(const struct trm_update *update, const struct trm_update_run *run, size_t i,
+                                       const float *ratio)
+{
+  struct trm_update opt = *update;
+
+  if (run) {
+    opt.rate = run[i].rate;
+    opt.l2 = run[i].l2;
+    opt.decay = run[i].decay;
+  }
+  if (run && ratio)
+    opt.rate *= ratio[run[i].ratio];
+  update_take_step(&opt);
+  return opt;
+}
+
+static float *update_at(float *array, size_t low)
+{
+  return array ? array + low : NULL;
+}
+
 void cpu_update(struct trm_device *device, const struct trm_update_arrays *call)
 {
-  const struct trm_update *opt = &call->update;
-  const bool adam = opt->rule == TRM_UPDATE_ADAM || opt->rule == TRM_UPDATE_ADAMW;
-  struct update it = {.opt = opt, .body = adam ? update_adam_body : update_body, .rounded = call->rounded, .w = call->w,
-                      .g = (float *)call->g, .first = call->first, .second = call->second};
+  const bool adam = call->update.rule == TRM_UPDATE_ADAM || call->update.rule == TRM_UPDATE_ADAMW;
 
-  if (adam)
-    update_correct_bias(&it, opt->rate);
-  cpu_for(device, call->n, CPU_GRANULE, 2, it.rounded ? update_rounded_body : it.body, &it);
+  if (update_is_skipped(&call->update))
+    return;
+  for (size_t i = 0, low = 0; i < (call->run ? call->runs : 1); i++) {
+    const size_t end = call->run ? call->run[i].end : call->n;
+    const struct trm_update opt = update_of_run(&call->update, call->run, i, call->ratio);
+    struct update it = {.opt = &opt, .body = adam ? update_adam_body : update_body,
+                        .rounded = call->rounded ? call->rounded + low : NULL, .w = call->w + low,
+                        .g = (float *)call->g + low, .first = update_at(call->first, low),
+                        .second = update_at(call->second, low)};
+
+    if (adam)
+      update_correct_bias(&it, opt.rate);
+    cpu_for(device, end - low, CPU_GRANULE, 2, it.rounded ? update_rounded_body : it.body, &it);
+    low = end;
+  }
 }
 
 void cpu_lamb_direction(struct trm_device *device, const struct trm_lamb_direction *call)
 {
-  struct update it = {
-    .opt = &call->update, .w = (float *)call->w, .g = call->g, .first = call->first, .second = call->second};
+  if (update_is_skipped(&call->update))
+    return;
+  for (size_t i = 0, low = 0; i < (call->run ? call->runs : 1); i++) {
+    const size_t end = call->run ? call->run[i].end : call->n;
+    const struct trm_update opt = update_of_run(&call->update, call->run, i, NULL);
+    struct update it = {.opt = &opt, .w = (float *)call->w + low, .g = call->g + low, .first = call->first + low,
+                        .second = call->second + low};
 
-  update_correct_bias(&it, 1);
-  cpu_for(device, call->n, CPU_GRANULE, 2, update_direction_body, &it);
+    update_correct_bias(&it, 1);
+    cpu_for(device, end - low, CPU_GRANULE, 2, update_direction_body, &it);
+    low = end;
+  }
+}
+
+/* -- what an update needs of the whole gradient */
+
+void cpu_clip(struct trm_device *device, const struct trm_clip *call)
+{
+  struct trm_step *step = call->step;
+  const double norm = sqrt(step->norm_squared);
+
+  (void)device;
+  step->scale = call->limit > 0 && norm > call->limit ? (float)(call->limit / norm) : 1;
+  step->skip = !isfinite(step->loss);
+}
+
+static float update_trust_ratio(const struct trm_trust_ratios *call, float scale, double w, double g)
+{
+  if (!(w > 0 && g > 0))
+    return 1;
+  if (call->update.rule == TRM_UPDATE_LAMB)
+    return (float)(w / g);
+  return (float)(call->trust * w / ((double)scale * g + (double)call->update.l2 * w));
+}
+
+void cpu_trust_ratios(struct trm_device *device, const struct trm_trust_ratios *call)
+{
+  const float scale = call->update.now ? call->update.now->scale : call->update.scale;
+
+  (void)device;
+  for (size_t t = 0; t < call->tensors; t++)
+    call->ratio[t] = update_trust_ratio(call, scale, sqrt(call->norm[2 * t]), sqrt(call->norm[2 * t + 1]));
 }

@@ -136,11 +136,26 @@ struct trm_batch_norm {
   float epsilon;
 };
 
+/* A training step's numbers, in device memory: calls that read them there have the same arguments in every step. The
+ * host writes all before the step; the kernels sum_losses, norm_squared and clip make the sums, scale and skip. */
+struct trm_step {
+  uint64_t number;    /* of the update, 1-based */
+  uint64_t first_row; /* global position in the run of the batch's row 0 */
+  float rate;         /* learning rate */
+  float average;      /* weight of the new weights in their average */
+  float scale;        /* of the gradient */
+  int32_t skip;       /* not 0: the loss is not finite, and updates change nothing */
+  double norm_squared;         /* of the gradient */
+  double loss, correct, rows;  /* sums over the rows */
+};
+
 /* The keyed position of a dropout mask: element (i, f) draws index (first_row + i) * stride + offset + f. */
 struct trm_mask {
   uint64_t seed;
   uint32_t stream;    /* layer number */
   uint64_t first_row; /* global position of row 0 in the run: step * batch + position */
+  const struct trm_step *step; /* NULL, or: step->first_row * row_parts is added to first_row */
+  uint64_t row_parts;          /* rows for each row of the batch */
   float rate;         /* probability of zero, [0, 1) */
   uint64_t stride;    /* features of a full row, of which these are a shard that begins at offset; 0: not sharded */
   uint64_t offset;
@@ -163,6 +178,21 @@ struct trm_attention {
 
 #define TRM_IGNORE_INDEX (-1) /* a target that does not count */
 
+/* An update takes this from the step in device memory. */
+enum trm_step_use {
+  TRM_STEP_RULE,    /* number, scale; rates are multiplied by the rate */
+  TRM_STEP_RATE,    /* rates are multiplied by the rate */
+  TRM_STEP_AVERAGE, /* the rate: the weight of the average */
+  TRM_STEP_SKIP,    /* nothing */
+};
+
+/* Elements from the end of the run before, the first from 0, with constants of their own. */
+struct trm_update_run {
+  size_t end;
+  float rate, l2, decay; /* instead of those of struct trm_update */
+  int ratio;             /* index of a factor of the rate */
+};
+
 /* One optimizer update over an interval of the flat arrays; see nn/optimizer.h for the rules. */
 struct trm_update {
   enum trm_update_rule rule;
@@ -174,6 +204,8 @@ struct trm_update {
   float beta1, beta2, epsilon;
   uint64_t step;    /* 1-based, for Adam's bias correction */
   int batches;      /* that the gradient is of, 0: one; for statistics, which the optimizer updates */
+  const struct trm_step *now; /* device: what differs from step to step; NULL: all is as given here */
+  enum trm_step_use use;      /* of it */
 };
 
 /* -- products */
@@ -484,7 +516,19 @@ struct trm_softmax_shard_stats {
   enum trm_value_type type;
 };
 
-/* Then, with max (B) and sum (B) of the whole rows, and least = scale * s / whole: dz (B, C) = scale * exp(z - max) /
+/* From the stats of all shards, (ranks, B, TRM_SCORES_FIELDS), rank k's classes being trm_interval k of v.total: the
+ * whole rows' loss (B), correct (B), max (B) and sum (B). */
+struct trm_softmax_shard_join {
+  const float *stats;
+  const int32_t *target; /* (B) */
+  struct trm_vocab_shard v;
+  size_t ranks;
+  float smoothing;
+  float *loss, *correct, *max, *sum;
+  size_t b;
+};
+
+/* Then, with max and sum, and least = scale * s / whole: dz (B, C) = scale * exp(z - max) /
  * sum - least, less scale * (1 - s) at the target; 0 where the target is TRM_IGNORE_INDEX. dz may be z. */
 struct trm_softmax_shard_gradient {
   const void *z;
@@ -546,17 +590,46 @@ struct trm_convert {
   enum trm_value_type type_from, type_to;
 };
 
-/* *result, in host memory, = sum of x^2, blocked, in double; done on return */
+/* *result = (adds: its old value +) the sum of x^2, blocked, in double */
 struct trm_norm_squared {
   const float *x;
   size_t n;
+  bool adds;
   double *result;
+};
+
+/* Adds to the step's sums: loss and correct (rows) by pairwise summation in double. A row with correct < 0 does not
+ * count in rows and correct. */
+struct trm_sum_losses {
+  const float *loss, *correct;
+  struct trm_step *step;
+  size_t rows;
+};
+
+/* Before an update: step->scale = limit / norm if norm = sqrt(step->norm_squared) is above limit, otherwise 1; limit 0:
+ * 1. step->skip = the loss is not finite. */
+struct trm_clip {
+  struct trm_step *step;
+  double limit;
+};
+
+/* ratio (tensors) of lars and lamb (nn/optimizer.h), from norm (tensors, 2): squared norms of w and g, 0 for tensors
+ * whose ratio is 1. Of update: rule, scale or that of now, l2. */
+struct trm_trust_ratios {
+  struct trm_update update;
+  double trust;
+  const double *norm;
+  float *ratio;
+  size_t tensors;
 };
 
 /* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL. rounded (n):
  * the new w in bfloat16; NULL: not written. */
 struct trm_update_arrays {
   struct trm_update update;
+  const struct trm_update_run *run; /* (runs) host, the last one ends at n; NULL: all elements as update says */
+  size_t runs;
+  const float *ratio;               /* factors of the runs' rates; NULL: 1 */
   float *w;
   const float *g;
   float *first, *second;
@@ -565,9 +638,11 @@ struct trm_update_arrays {
 };
 
 /* The first half of lamb: moves the moments first and second as adam does, and g becomes the direction
- * first^ / (sqrt(second^) + epsilon) + decay * w, ^ with bias correction */
+ * first^ / (sqrt(second^) + epsilon) + decay * w, ^ with bias correction. run: as of an update */
 struct trm_lamb_direction {
   struct trm_update update;
+  const struct trm_update_run *run; /* (runs) host */
+  size_t runs;
   const float *w;
   float *g, *first, *second;
   size_t n;
@@ -607,6 +682,7 @@ struct trm_lamb_direction {
   X(batch_norm_backward, trm_batch_norm_backward)                               \
   X(softmax_cross_entropy, trm_softmax_cross_entropy)                           \
   X(softmax_shard_stats, trm_softmax_shard_stats)                               \
+  X(softmax_shard_join, trm_softmax_shard_join)                                 \
   X(softmax_shard_gradient, trm_softmax_shard_gradient)                         \
   X(mean_squared_error, trm_mean_squared_error)                                 \
   X(logistic, trm_margin_loss)                                                  \
@@ -615,6 +691,9 @@ struct trm_lamb_direction {
   X(add, trm_add)                                                               \
   X(convert, trm_convert)                                                       \
   X(norm_squared, trm_norm_squared)                                             \
+  X(sum_losses, trm_sum_losses)                                                 \
+  X(clip, trm_clip)                                                             \
+  X(trust_ratios, trm_trust_ratios)                                             \
   X(update, trm_update_arrays)                                                  \
   X(lamb_direction, trm_lamb_direction)
 
@@ -651,6 +730,7 @@ struct trm_device {
   bool host_memory; /* device pointers are host pointers of this process: arrays may live in node-shared memory */
   void *impl;        /* the implementation's */
   struct trm_device *host; /* the CPU beside a device that has memory of its own or lacks kernels; else NULL */
+  double *number;          /* device, one: a result on its way to the host; NULL with host_memory */
 };
 
 /* Returns the device whose memory is the host's: the device itself, or the CPU beside it. */
@@ -659,13 +739,15 @@ static inline struct trm_device *trm_device_host(struct trm_device *device)
   return device->host_memory ? device : device->host;
 }
 
-/* Returns the sum of x^2 over n elements. */
+/* Returns the sum of x^2 over n elements: waits for it. */
 static inline double trm_device_norm_squared(struct trm_device *device, const float *x, size_t n)
 {
   double result;
-  const struct trm_norm_squared call = {x, n, &result};
+  const struct trm_norm_squared call = {x, n, false, device->host_memory ? &result : device->number};
 
   device->ops->norm_squared(device, &call);
+  if (!device->host_memory)
+    device->ops->download(device, &result, device->number, sizeof result);
   return result;
 }
 

@@ -8,6 +8,7 @@
 #define PART_OF(name, bytes, n, some, access) \
   {offsetof(__typeof__(*call), name), 0, call->name ? access : 0, (n) * (bytes), (some) * (bytes)}
 #define READS(name, n) ARRAY(name, n, TRM_READS)
+#define READS_HOST(name, n) ARRAY(name, n, TRM_READS_HOST)
 #define WRITES(name, n) ARRAY(name, n, TRM_WRITES)
 #define UPDATES(name, n) ARRAY(name, n, TRM_UPDATES)
 /* Of values: their type is the call's. */
@@ -36,8 +37,9 @@ size_t trm_call_bytes(const struct trm_call_array *array, size_t arrays)
   size_t bytes = 0;
 
   for (size_t i = 0; i < arrays; i++)
-    bytes += (size_t)(array[i].table ? array[i].table : 1) * array[i].touched *
-             (size_t)(array[i].access == TRM_UPDATES ? 2 : 1);
+    if (array[i].access != TRM_READS_HOST)
+      bytes += (size_t)(array[i].table ? array[i].table : 1) * array[i].touched *
+               (size_t)(array[i].access == TRM_UPDATES ? 2 : 1);
   return bytes;
 }
 
@@ -93,7 +95,7 @@ static bool arrays_reads_input(enum trm_activation kind)
 ARRAYS(trm_activation_backward, ARRAY_VALUES(x, call->n, arrays_reads_input(call->kind) ? TRM_READS : 0),
        ARRAY_VALUES(y, call->n, arrays_reads_input(call->kind) ? 0 : TRM_READS), READS_VALUES(dy, call->n),
        WRITES_VALUES(dx, call->n))
-ARRAYS(trm_dropout, READS_VALUES(x, call->b * call->f), WRITES_VALUES(y, call->b * call->f))
+ARRAYS(trm_dropout, READS(mask.step, 1), READS_VALUES(x, call->b * call->f), WRITES_VALUES(y, call->b * call->f))
 ARRAYS(trm_norm_forward, READS_VALUES(x, call->r * call->d), READS(gain, call->d), READS(bias, call->d),
        WRITES_VALUES(y, call->r * call->d), WRITES(mean, call->r), WRITES(scale, call->r))
 ARRAYS(trm_norm_backward, READS_VALUES(x, call->r * call->d), READS(gain, call->d), READS(mean, call->r),
@@ -191,6 +193,8 @@ ARRAYS(trm_softmax_cross_entropy, READS_VALUES(z, call->b * call->c), READS(targ
 #define SHARD (call->b * arrays_tokens(&call->v))
 ARRAYS(trm_softmax_shard_stats, READS_VALUES(z, SHARD), READS(target, call->b),
        WRITES(stats, call->b * TRM_SCORES_FIELDS))
+ARRAYS(trm_softmax_shard_join, READS(stats, call->ranks * call->b * TRM_SCORES_FIELDS), READS(target, call->b),
+       WRITES(loss, call->b), WRITES(correct, call->b), WRITES(max, call->b), WRITES(sum, call->b))
 ARRAYS(trm_softmax_shard_gradient, READS_VALUES(z, SHARD), READS(target, call->b), READS(max, call->b),
        READS(sum, call->b),
        WRITES_VALUES(dz, SHARD))
@@ -208,7 +212,22 @@ ARRAYS(trm_sum, {offsetof(struct trm_sum, from), call->count, call->count > 0 ? 
 ARRAYS(trm_add, READS_VALUES(a, call->n), READS_VALUES(b, call->n), WRITES_VALUES(y, call->n))
 ARRAYS(trm_convert, PART_OF(from, trm_value_bytes(call->type_from), call->n, call->n, TRM_READS),
        PART_OF(to, trm_value_bytes(call->type_to), call->n, call->n, TRM_WRITES))
-ARRAYS(trm_norm_squared, READS(x, call->n))
-ARRAYS(trm_update_arrays, UPDATES(w, call->n), READS(g, call->n), UPDATES(first, call->n), UPDATES(second, call->n),
-       WRITES(rounded, call->n))
-ARRAYS(trm_lamb_direction, READS(w, call->n), UPDATES(g, call->n), UPDATES(first, call->n), UPDATES(second, call->n))
+ARRAYS(trm_norm_squared, READS(x, call->n), ARRAY(result, 1, call->adds ? TRM_UPDATES : TRM_WRITES))
+ARRAYS(trm_sum_losses, READS(loss, call->rows), READS(correct, call->rows), UPDATES(step, 1))
+ARRAYS(trm_clip, UPDATES(step, 1))
+ARRAYS(trm_trust_ratios, READS(update.now, 1), READS(norm, 2 * call->tensors), WRITES(ratio, call->tensors))
+static size_t arrays_ratios(const struct trm_update_arrays *call)
+{
+  size_t ratios = 0;
+
+  for (size_t i = 0; i < call->runs; i++)
+    if ((size_t)call->run[i].ratio >= ratios)
+      ratios = (size_t)call->run[i].ratio + 1;
+  return ratios;
+}
+
+ARRAYS(trm_update_arrays, READS_HOST(run, call->runs), READS(update.now, 1), READS(ratio, arrays_ratios(call)),
+       UPDATES(w, call->n), READS(g, call->n), UPDATES(first, call->n), UPDATES(second, call->n),
+       ARRAY(rounded, call->n, call->update.now ? TRM_UPDATES : TRM_WRITES)) /* unless skipped */
+ARRAYS(trm_lamb_direction, READS_HOST(run, call->runs), READS(update.now, 1), READS(w, call->n), UPDATES(g, call->n),
+       UPDATES(first, call->n), UPDATES(second, call->n))

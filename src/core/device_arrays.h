@@ -7,7 +7,12 @@
 
 #include "core/device.h"
 
-enum { TRM_READS = 1, TRM_WRITES = 2, TRM_UPDATES = TRM_READS | TRM_WRITES };
+enum {
+  TRM_READS = 1,
+  TRM_WRITES = 2,
+  TRM_UPDATES = TRM_READS | TRM_WRITES,
+  TRM_READS_HOST = 4 /* host memory, which is free when the call returns */
+};
 
 /* Arrays that a call does not access (NULL, or read only where beta is not 0) are not listed. */
 struct trm_call_array {

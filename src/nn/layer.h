@@ -178,6 +178,8 @@ struct trm_pass {
   bool training;                 /* dropout and batch statistics are on */
   uint64_t seed;
   uint64_t first_row;            /* global index in the run of the batch's row 0: keys the dropout masks */
+  struct trm_step *step;         /* device: first_row counts from the step's, its sums take the losses, and the passes
+                                    read nothing back; NULL: first_row counts from 0, losses are returned */
   float beta;                    /* parameter gradients: 0 overwrites, 1 adds (accumulation) */
   bool more_passes;              /* another pass will add to these gradients (model.h: accumulates) */
   float scale;                   /* training: 1 / samples of the global batch; set by trm_model_train */

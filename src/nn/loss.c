@@ -51,71 +51,22 @@ static void loss_softmax_run(const struct trm_loss_call *c)
     .type = c->type});
 }
 
-/* One row's fields of all shards (ranks, R, TRM_SCORES_FIELDS) combined: maximum score and sum of exponentials of the
- * whole row; its loss, and whether the prediction is correct. */
-struct loss_row {
-  double max, sum, loss;
-  bool right;
-};
-
-static struct loss_row loss_join_shards(const float *stats, size_t ranks, size_t r, size_t i,
-                                        const struct trm_vocab_shard *v, int32_t target, double smoothing)
-{
-  double max = 0, sum = 0, target_score = -INFINITY, distance = 0;
-  float first = 0;
-  for (size_t k = 0; k < ranks; k++) {
-    const float *at = stats + (k * r + i) * TRM_SCORES_FIELDS;
-    if (k == 0 || (double)at[TRM_SCORES_MAX] > max) { /* ties: the first */
-      max = (double)at[TRM_SCORES_MAX];
-      first = at[TRM_SCORES_ARGMAX];
-    }
-    target_score = fmax(target_score, (double)at[TRM_SCORES_TARGET]);
-  }
-  for (size_t k = 0; k < ranks; k++) {
-    const float *at = stats + (k * r + i) * TRM_SCORES_FIELDS;
-    const double shift = max - (double)at[TRM_SCORES_MAX];
-    size_t low, high;
-    trm_interval(v->total, ranks, k, &low, &high);
-    sum += (double)at[TRM_SCORES_SUM] * exp(-shift);
-    distance += (double)at[TRM_SCORES_DISTANCE] + (double)(high - low) * shift;
-  }
-  return (struct loss_row){max, sum,
-                           log(sum) + (1 - smoothing) * (max - target_score) +
-                             (smoothing > 0 ? smoothing * distance / (double)v->total : 0),
-                           !isnan(sum) && first == (float)target};
-}
-
 /* Vocabulary-parallel (Shoeybi et al. 2019, section 3): ranks exchange a few numbers per row instead of its scores. */
 static void loss_softmax_run_sharded(const struct trm_loss_call *c)
 {
   struct trm_device *device = c->device;
-  const size_t ranks = (size_t)c->axis->comm->size, r = c->rows;
+  const size_t ranks = (size_t)c->axis->comm->size, r = c->rows, fields = r * TRM_SCORES_FIELDS;
   const int32_t *target = c->input->target_class;
-  int32_t *host_target = NULL;
-  float *loss = c->host, *correct = loss + r, *max = loss + 2 * r, *sum = loss + 3 * r;
+  float *max = c->scratch, *sum = max + r, *stats = sum + r, *all = stats + fields;
   device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
-    .z = c->scores, .target = target, .v = c->shard, .stats = c->scratch, .b = r, .type = c->type});
-  const float *all = trm_axis_allgather_host(c->axis, c->scratch, r * TRM_SCORES_FIELDS);
-  if (!device->host_memory) {
-    host_target = trm_alloc(r * sizeof *host_target, "targets");
-    device->ops->download(device, host_target, target, r * sizeof *host_target);
-  }
-  for (size_t i = 0; i < r; i++) {
-    const int32_t label = host_target ? host_target[i] : target[i];
-    const struct loss_row row = loss_join_shards(all, ranks, r, i, &c->shard, label, (double)c->smoothing);
-    loss[i] = label == TRM_IGNORE_INDEX ? 0 : (float)row.loss;
-    correct[i] = label == TRM_IGNORE_INDEX ? -1 : row.right;
-    max[i] = (float)row.max;
-    sum[i] = (float)row.sum;
-  }
-  trm_free(host_target);
-  float *joined = c->scratch + r * TRM_SCORES_FIELDS; /* maximum, sum (2, R) */
-  device->ops->upload(device, c->row_loss, loss, r * sizeof *loss);
-  device->ops->upload(device, c->row_correct, correct, r * sizeof *correct);
-  device->ops->upload(device, joined, max, 2 * r * sizeof *max);
+    .z = c->scores, .target = target, .v = c->shard, .stats = stats, .b = r, .type = c->type});
+  trm_axis_allgather(c->axis, stats, all, 1, ranks * fields, 1, TRM_VALUES_F32);
+  device->ops->softmax_shard_join(device, &(struct trm_softmax_shard_join){
+    .stats = all, .target = target, .v = c->shard, .ranks = ranks, .smoothing = c->smoothing, .loss = c->row_loss,
+    .correct = c->row_correct, .max = max, .sum = sum, .b = r});
   if (c->gradient)
     device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
-      .z = c->scores, .target = target, .v = c->shard, .max = joined, .sum = joined + r, .scale = c->scale,
+      .z = c->scores, .target = target, .v = c->shard, .max = max, .sum = sum, .scale = c->scale,
       .smoothing = c->smoothing, .dz = c->gradient, .b = r, .type = c->type});
 }
 

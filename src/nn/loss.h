@@ -20,8 +20,7 @@ struct trm_loss_call {
   /* of scores that are sharded by class */
   struct trm_axis *axis;
   struct trm_vocab_shard shard;  /* the classes of this rank */
-  float *scratch;                /* (R, TRM_SCORES_FIELDS + 2) */
-  float *host;                   /* (4, R) host */
+  float *scratch;                /* (R, 2 + TRM_SCORES_FIELDS (1 + ranks)) */
 };
 /* Sets rows and classes by call->input and the scores' shape. */
 void trm_loss_call_shape(struct trm_loss_call *call, const struct trm_shape *scores);

@@ -155,13 +155,13 @@ static void model_unbind(struct trm_model *model)
     trm_arena_plan_free(chunk->plan);
     *chunk = (struct trm_chunk){.first = chunk->first, .last = chunk->last};
   }
-  void *const arrays[] = {model->row_loss, model->transient, model->tied_gradient, model->rounded};
+  void *const arrays[] = {model->sums, model->transient, model->tied_gradient, model->rounded};
   for (int i = 0; i < 4 && model->device; i++)
     model->device->ops->release(model->device, arrays[i]);
-  trm_free(model->host_rows);
   model->device = NULL;
   model->arena = model->transient = NULL;
-  model->tied_gradient = model->row_loss = model->row_correct = model->host_rows = NULL;
+  model->tied_gradient = model->row_loss = model->row_correct = NULL;
+  model->sums = NULL;
   model->rounded = NULL;
   model->scores = NULL;
   model->plan = NULL;
@@ -256,14 +256,14 @@ static int model_alloc(struct trm_model *model, struct trm_device *device, size_
   TRM_CHECK(model_alloc_transient(model));
   TRM_CHECK(model_alloc_tied_gradient(model));
   TRM_CHECK(model_alloc_rounded(model));
+  const struct trm_layer *last = &model->layer[model->layers - 1];
   const size_t each = rows * model->targets;
-  const size_t scratch = model->layer[model->layers - 1].output_sharded ? TRM_SCORES_FIELDS + 2 : 0;
-  model->host_rows = trm_alloc(4 * each * sizeof(float), "losses of the rows");
-  void *memory;
-  TRM_CHECK(device->ops->alloc(device, (2 + scratch) * each * sizeof(float), TRM_MEMORY_ACTIVATIONS, &memory));
-  model->row_loss = memory;
-  model->row_scratch = model->row_loss + 2 * each;
-  model->row_correct = model->row_loss + rows * model->targets;
+  const size_t scratch = last->output_sharded ? 2 + TRM_SCORES_FIELDS * (1 + (size_t)last->tensor_size) : 0;
+  TRM_CHECK(device->ops->alloc(device, sizeof *model->sums + (2 + scratch) * each * sizeof(float),
+                               TRM_MEMORY_ACTIVATIONS, (void **)&model->sums));
+  model->row_loss = (float *)(model->sums + 1);
+  model->row_correct = model->row_loss + each;
+  model->row_scratch = model->row_correct + each;
   model->current_chunk = model->current_slot = 0;
   trm_model_select(model, 0, 0);
   return TRM_OK;

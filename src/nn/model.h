@@ -69,9 +69,9 @@ struct trm_model {
   void *transient;                /* device: arrays of one pass only, shared by all chunks and slots */
   struct trm_arena_plan *plan;
   float *tied_gradient;          /* device: contribution of the later tied layer, if accumulates; else NULL */
-  float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
+  struct trm_step *sums;         /* device: of a pass without a step; the arrays of rows lie behind it */
+  float *row_loss, *row_correct; /* device, (max_rows, targets) each */
   float *row_scratch;            /* device, (max_rows, targets, fields): sharded scores only (nn/loss.h) */
-  float *host_rows;              /* host, (4, max_rows, targets) */
   const void *scores;            /* device, (B, C), of tokens (B, T, V), values, of the last forward or evaluate; train
                                     overwrites them */
 };
@@ -157,7 +157,8 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
 /* Copies n scores from element `first` on to the host. */
 void trm_model_read_scores(const struct trm_model *model, size_t first, size_t n, float *host);
 
-/* Forward and loss; adds to the loss sums. */
+/* Forward and loss; adds to the loss sums: to *sums, or, in the passes of a step (trm_pass.step), to the step's in
+ * device memory. */
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);
 
 /* Forward, loss, backward. The loss of each sample (of tokens: the sum over its T positions by T) is weighted with

@@ -321,37 +321,19 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   if (ready && model->statistics && model->current_chunk == 0)
     TRM_CHECK(ready(context, model->parameters - model->statistics, model->parameters));
   pass_hold_statistics(model, pass, TRM_ACQUIRE_BACKWARD, false);
-  return pass->device->ops->sync(pass->device);
+  return pass->step ? TRM_OK : pass->device->ops->sync(pass->device);
 }
 
-/* Pairwise: the error grows with the logarithm of n. */
-static double pass_sum_pairwise(const float *x, size_t n)
+/* Returns the sums of the losses to the host. */
+static int pass_read_sums(struct trm_model *model, struct trm_loss_sums *sums)
 {
-  if (n > 32)
-    return pass_sum_pairwise(x, n / 2) + pass_sum_pairwise(x + n / 2, n - n / 2);
-  double sum = 0;
-  for (size_t i = 0; i < n; i++)
-    sum += (double)x[i];
-  return sum;
-}
-
-static void pass_add_loss_sums(struct trm_model *model, size_t samples, struct trm_loss_sums *sums)
-{
-  if (!samples)
-    return;
   struct trm_device *device = model->device;
-  const size_t rows = samples * model->targets, capacity = model->max_rows * model->targets;
-  device->ops->download(device, model->host_rows, model->row_loss, (capacity + rows) * sizeof(float));
-  float *correct = model->host_rows + capacity;
-  size_t ignored = 0;
-  for (size_t i = 0; i < rows; i++)
-    if (correct[i] < 0) {
-      correct[i] = 0;
-      ignored++;
-    }
-  sums->loss += pass_sum_pairwise(model->host_rows, rows);
-  sums->correct += pass_sum_pairwise(correct, rows);
-  sums->rows += (double)(rows - ignored);
+  struct trm_step step;
+  device->ops->download(device, &step, model->sums, sizeof step);
+  sums->loss += step.loss;
+  sums->correct += step.correct;
+  sums->rows += step.rows;
+  return device->ops->sync(device);
 }
 
 static int pass_check(const struct trm_model *model, const struct trm_pass *pass)
@@ -396,13 +378,18 @@ static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float
     .axis = pass->tensor_axis,
     .shard = {slice->low * slice->inner, slice->high * slice->inner, slice->extent * slice->inner},
     .scratch = model->row_scratch,
-    .host = model->host_rows,
   };
+  const struct trm_device_ops *ops = pass->device->ops;
+  struct trm_step *step = pass->step ? pass->step : model->sums;
   trm_loss_call_shape(&call, &last->out);
-  if (call.rows)
+  if (!pass->step)
+    ops->fill(pass->device, (float *)model->sums, 0, sizeof *model->sums / sizeof(float));
+  if (call.rows) {
     (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
-  pass_add_loss_sums(model, pass->input->rows, sums);
-  return pass->device->ops->sync(pass->device);
+    ops->sum_losses(pass->device, &(struct trm_sum_losses){
+      .loss = model->row_loss, .correct = model->row_correct, .step = step, .rows = call.rows});
+  }
+  return pass->step ? TRM_OK : pass_read_sums(model, sums);
 }
 
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)

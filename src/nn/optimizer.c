@@ -124,68 +124,101 @@ static int optim_tensor_at(const struct trm_optimizer *optimizer, size_t element
   return low;
 }
 
+/* Sets [at, *end) to the run of elements from `at` on, below high, that are all counted in norms by this rank or all
+ * by another, and returns true if it is this rank. */
+static bool optim_counted_run(const struct trm_optimizer *optimizer, size_t at, size_t high, size_t *end)
+{
+  int t = optim_tensor_at(optimizer, at);
+  const bool replica = optimizer->tensor[t].replica;
+  while (optimizer->tensor[t].end < high && optimizer->tensor[t + 1].replica == replica)
+    t++;
+  *end = optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
+  return !replica;
+}
+
+void trm_optimizer_add_norm(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low, size_t n,
+                            const float *g, double *sum)
+{
+  const size_t high = optim_trained_end(optimizer, low, n);
+  for (size_t at = low, end; at < high; at = end)
+    if (optim_counted_run(optimizer, at, high, &end))
+      device->ops->norm_squared(device, &(struct trm_norm_squared){
+        .x = g + (at - low), .n = end - at, .adds = true, .result = sum});
+}
+
 double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low,
                                   size_t n, const float *g)
 {
-  const size_t high = optim_trained_end(optimizer, low, n);
-  double sum = 0;
-  for (size_t at = low; at < high;) {
-    int t = optim_tensor_at(optimizer, at);
-    const bool replica = optimizer->tensor[t].replica;
-    while (optimizer->tensor[t].end < high && optimizer->tensor[t + 1].replica == replica)
-      t++;
-    const size_t end = optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
-    if (!replica)
-      sum += trm_device_norm_squared(device, g + (at - low), end - at);
-    at = end;
+  double result = 0;
+  if (device->host_memory) {
+    trm_optimizer_add_norm(optimizer, device, low, n, g, &result);
+    return result;
   }
-  return sum;
+  device->ops->upload(device, device->number, &result, sizeof result);
+  trm_optimizer_add_norm(optimizer, device, low, n, g, device->number);
+  device->ops->download(device, &result, device->number, sizeof result);
+  return result;
 }
 
-/* Returns the rule for one tensor. */
-static struct trm_update optim_tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
-                                             const float *ratio, int t)
+/* The rule for one tensor, up to element `end`. ratio (tensors): host, or NULL. */
+static struct trm_update_run optim_tensor_run(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
+                                              const float *ratio, int t, size_t end)
 {
-  struct trm_update u = *hyper;
+  struct trm_update_run run = {.end = end, .rate = hyper->rate, .l2 = hyper->l2, .decay = hyper->decay, .ratio = t};
   if (optimizer->tensor[t].vector && !optimizer->decay_all) {
-    u.decay = 0;
-    if (u.rule == TRM_UPDATE_LARS)
-      u.l2 = 0;
+    run.decay = 0;
+    if (hyper->rule == TRM_UPDATE_LARS)
+      run.l2 = 0;
   }
-  if (ratio && trm_optimizer_has_trust_ratios(optimizer))
-    u.rate *= ratio[t];
-  return u;
+  if (ratio)
+    run.rate *= ratio[t];
+  return run;
 }
 
-/* Returns the end of the run of trained elements in [at, high) with one rule, which may span several tensors. */
-static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
-                                const float *ratio, size_t at, size_t high, struct trm_update *update)
+/* The runs of one call. */
+enum { OPTIM_RUNS = 64 };
+struct optim_runs {
+  struct trm_update_run run[OPTIM_RUNS];
+  size_t runs;
+};
+
+/* Sets the runs of the trained elements in [at, high), relative to `at`, which may span several tensors, unless tensors
+ * have ratios on the device. Returns the end of the last one: they may be too many for one call. */
+static size_t optim_make_runs(const struct trm_optimizer *optimizer, const struct trm_update *hyper, const float *ratio,
+                              bool device_ratios, size_t at, size_t high, struct optim_runs *to)
 {
-  int t = optim_tensor_at(optimizer, at);
-  *update = optim_tensor_update(optimizer, hyper, ratio, t);
-  while (optimizer->tensor[t].end < high && t + 1 < optimizer->tensors) {
-    const struct trm_update next = optim_tensor_update(optimizer, hyper, ratio, t + 1);
-    if (next.decay != update->decay || next.l2 != update->l2 || next.rate != update->rate)
-      break;
-    t++;
+  const size_t low = at;
+  to->runs = 0;
+  for (int t = optim_tensor_at(optimizer, at); at < high; t++) {
+    at = optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
+    const struct trm_update_run next = optim_tensor_run(optimizer, hyper, ratio, t, at - low);
+    struct trm_update_run *last = to->runs ? &to->run[to->runs - 1] : NULL;
+    if (last && !device_ratios && next.decay == last->decay && next.l2 == last->l2 && next.rate == last->rate)
+      last->end = next.end;
+    else if (to->runs < OPTIM_RUNS)
+      to->run[to->runs++] = next;
+    else
+      return low + last->end;
   }
-  return optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
+  return high;
 }
 
-/* The sgd kernel, w -= rate * (scale * g + l2 * w), also makes averages: w += weight (g - w). */
-static void optim_average(struct trm_device *device, double weight, float *w, const float *g, size_t n)
+/* The sgd kernel, w -= rate * (scale * g + l2 * w), also makes averages: w += weight (g - w). use: of step `now`, or
+ * now NULL. */
+static struct trm_update optim_average(double weight, const struct trm_step *now, enum trm_step_use use)
 {
-  const struct trm_update move = {.rule = TRM_UPDATE_SGD, .rate = (float)weight, .scale = -1, .l2 = 1};
-  device->ops->update(device, &(struct trm_update_arrays){.update = move, .w = w, .g = g, .n = n});
+  return (struct trm_update){
+    .rule = TRM_UPDATE_SGD, .rate = (float)weight, .scale = -1, .l2 = 1, .now = now, .use = use};
 }
 
-/* Moves the statistics of an interval by the weight of `batches` batches, or, if it adds, by that of the latest of
- * them among all. Statistics of one momentum make one run. */
-static void optim_move_statistics(const struct trm_optimizer *optimizer, struct trm_device *device, int batches,
-                                  bool adds, const struct trm_update_interval *to, const float *g)
+/* Moves the statistics of an interval by the weight of hyper's batches, or, if it adds, by that of the latest of them
+ * among all. Statistics of one momentum make one run. */
+static void optim_move_statistics(const struct trm_optimizer *optimizer, struct trm_device *device,
+                                  const struct trm_update *hyper, bool adds, const struct trm_update_interval *to,
+                                  const float *g)
 {
   const struct trm_tensor *tensor = optimizer->tensor;
-  const int last = optimizer->tensors + optimizer->statistics;
+  const int last = optimizer->tensors + optimizer->statistics, batches = hyper->batches > 1 ? hyper->batches : 1;
   for (int t = optimizer->tensors, next; t < last; t = next) {
     for (next = t + 1; next < last && tensor[next].momentum == tensor[t].momentum; next++)
       ;
@@ -194,7 +227,9 @@ static void optim_move_statistics(const struct trm_optimizer *optimizer, struct 
     const double momentum = (double)tensor[t].momentum, all = 1 - pow(1 - momentum, batches);
     const double latest = momentum > 0 ? momentum / all : 1.0 / batches;
     if (low < high)
-      optim_average(device, adds ? latest : all, to->w + (low - to->low), g + (low - to->low), high - low);
+      device->ops->update(device, &(struct trm_update_arrays){
+        .update = optim_average(adds ? latest : all, hyper->now, TRM_STEP_SKIP), .w = to->w + (low - to->low),
+        .g = g + (low - to->low), .n = high - low});
   }
 }
 
@@ -202,7 +237,28 @@ void trm_optimizer_add_moments(const struct trm_optimizer *optimizer, struct trm
                                size_t n, float *to, const float *g)
 {
   const struct trm_update_interval all = {.low = low, .n = n, .w = to};
-  optim_move_statistics(optimizer, device, batch, true, &all, g);
+  optim_move_statistics(optimizer, device, &(struct trm_update){.batches = batch}, true, &all, g);
+}
+
+static double optim_average_weight(const struct trm_optimizer *optimizer, uint64_t step)
+{
+  const double t = (double)step;
+  return 1 - fmin(optimizer->ema, (1 + t) / (10 + t));
+}
+
+struct trm_step trm_optimizer_step(const struct trm_optimizer *optimizer, uint64_t number, double rate)
+{
+  return (struct trm_step){
+    .number = number, .rate = (float)rate, .average = (float)optim_average_weight(optimizer, number), .scale = 1};
+}
+
+struct trm_update trm_optimizer_update_now(const struct trm_optimizer *optimizer, const struct trm_step *now)
+{
+  struct trm_update update = optimizer->update;
+  update.rate = update.scale = 1;
+  update.now = now;
+  update.use = TRM_STEP_RULE;
+  return update;
 }
 
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
@@ -210,23 +266,27 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
                          const float *g)
 {
   const int states = optimizer->states - (optimizer->ema > 0); /* of the rule */
+  const bool ratios = trm_optimizer_has_trust_ratios(optimizer), on_device = ratios && hyper->now;
   const size_t low = to->low, high = optim_trained_end(optimizer, low, to->n);
-  size_t at = low;
-  while (at < high) {
-    struct trm_update update;
-    const size_t end = optim_uniform_run(optimizer, hyper, ratio, at, high, &update), o = at - low;
-    if (update.rule == TRM_UPDATE_LAMB) /* g contains the direction */
-      update = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = update.rate, .scale = 1};
+  struct trm_update rule = *hyper;
+  struct optim_runs runs;
+  if (hyper->rule == TRM_UPDATE_LAMB) /* g contains the direction */
+    rule = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = hyper->rate, .scale = 1, .now = hyper->now,
+                               .use = TRM_STEP_RATE};
+  for (size_t at = low, end; at < high; at = end) {
+    const size_t o = at - low;
+    end = optim_make_runs(optimizer, &rule, ratios && !on_device ? ratio : NULL, on_device, at, high, &runs);
     device->ops->update(device, &(struct trm_update_arrays){
-      .update = update, .w = to->w + o, .g = g + o, .first = states > 0 ? to->state[0] + o : NULL,
-      .second = states > 1 ? to->state[1] + o : NULL, .n = end - at});
-    at = end;
+      .update = rule, .run = runs.run, .runs = runs.runs, .ratio = on_device ? ratio : NULL, .w = to->w + o,
+      .g = g + o, .first = states > 0 ? to->state[0] + o : NULL, .second = states > 1 ? to->state[1] + o : NULL,
+      .n = end - at});
   }
-  optim_move_statistics(optimizer, device, hyper->batches > 1 ? hyper->batches : 1, false, to, g);
-  if (optimizer->ema > 0) {
-    const double t = (double)hyper->step, decay = fmin(optimizer->ema, (1 + t) / (10 + t));
-    optim_average(device, 1 - decay, to->state[optimizer->states - 1], to->w, to->n);
-  }
+  optim_move_statistics(optimizer, device, hyper, false, to, g);
+  if (optimizer->ema > 0)
+    device->ops->update(device, &(struct trm_update_arrays){
+      .update = optim_average(hyper->now ? 0 : optim_average_weight(optimizer, hyper->step), hyper->now,
+                              TRM_STEP_AVERAGE),
+      .w = to->state[optimizer->states - 1], .g = to->w, .n = to->n});
 }
 
 /* -- trust ratios */
@@ -242,13 +302,13 @@ void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_dev
   if (optimizer->update.rule != TRM_UPDATE_LAMB)
     return;
   const size_t high = optim_trained_end(optimizer, to->low, to->n);
-  for (size_t at = to->low; at < high;) {
-    struct trm_update update;
-    const size_t end = optim_uniform_run(optimizer, hyper, NULL, at, high, &update), o = at - to->low;
+  struct optim_runs runs;
+  for (size_t at = to->low, end; at < high; at = end) {
+    const size_t o = at - to->low;
+    end = optim_make_runs(optimizer, hyper, NULL, false, at, high, &runs);
     device->ops->lamb_direction(device, &(struct trm_lamb_direction){
-      .update = update, .w = to->w + o, .g = g + o, .first = to->state[0] + o, .second = to->state[1] + o,
-      .n = end - at});
-    at = end;
+      .update = *hyper, .run = runs.run, .runs = runs.runs, .w = to->w + o, .g = g + o, .first = to->state[0] + o,
+      .second = to->state[1] + o, .n = end - at});
   }
 }
 

@@ -88,7 +88,17 @@ float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared)
 double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low,
                                   size_t n, const float *g);
 
-/* -- one update. g: the interval's gradient, device. hyper: optimizer->update with this step's rate, scale and step. */
+/* Adds the same to *sum, in device memory. */
+void trm_optimizer_add_norm(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low, size_t n,
+                            const float *g, double *sum);
+
+/* The numbers of update `number`, 1-based: for the step in device memory, before its passes. */
+struct trm_step trm_optimizer_step(const struct trm_optimizer *optimizer, uint64_t number, double rate);
+/* The update that takes its rate, scale and number from a step in device memory. */
+struct trm_update trm_optimizer_update_now(const struct trm_optimizer *optimizer, const struct trm_step *now);
+
+/* -- one update. g: the interval's gradient, device. hyper: optimizer->update with this step's rate, scale and step, or
+ * trm_optimizer_update_now. */
 
 /* Elements [low, low + n) of the flat arrays: device pointers to element `low`. */
 struct trm_update_interval {
@@ -97,8 +107,8 @@ struct trm_update_interval {
   float *const *state; /* (optimizer->states) */
 };
 
-/* Applies the rule, updates statistics, and then the average. ratio: (tensors), of trm_optimizer_trust_ratios; unused
- * by rules without. */
+/* Applies the rule, updates statistics, and then the average. ratio: (tensors), of trm_optimizer_trust_ratios, or, if
+ * hyper is of a step in device memory, of kernel trust_ratios and there, too; unused by rules without. */
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
                          const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
                          const float *g);

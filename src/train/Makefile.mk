@@ -19,7 +19,10 @@ libtrireme_la_SOURCES += \
 	src/train/device_batch.h \
 	src/train/local_state.c \
 	src/train/local_state.h \
+	src/train/shares.c \
+	src/train/shares.h \
 	src/train/slowdown.c \
+	src/train/speeds.c \
 	src/train/slowdown.h \
 	src/train/modes.c \
 	src/train/rows.c \

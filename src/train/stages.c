@@ -194,6 +194,7 @@ static int stages_step(void *context, int batch, struct trm_loss_sums *sums)
   struct trainer *t = run->t;
   const uint64_t number = run->first + (uint64_t)batch;
   const double rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
+  trm_strategy_begin_step(&t->strategy, rate, 0, sums);
   TRM_CHECK(t->strategy.ops->step(&t->strategy, rate, sums));
   trm_staged_arrays_load(&t->arrays, t->strategy.w);
   run->total->loss += sums->loss;
@@ -210,7 +211,7 @@ static struct trm_pipeline_batch stages_batch(const struct stages_run *run, size
   const int micros = t->stages.pipeline.schedule.micros;
   size_t low, from, to;
   trainer_batch_range(t, run->first + b, &low, &f->high);
-  trm_interval(f->high - low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  trainer_shard(t, f->high - low, &from, &to);
   f->part_low = low + from;
   f->part_high = low + to;
   for (int m = 0; m < micros; m++) {
@@ -308,10 +309,9 @@ int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, stru
 {
   struct trainer_stages *s = &t->stages;
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
-  const size_t max_rows = (dataset->rows + (size_t)data->size - 1) / (size_t)data->size, at_once = t->model.max_rows;
-  struct evaluation e = {.t = t, .dataset = dataset, .batch = at_once};
-  trm_interval(dataset->rows, (size_t)data->size, (size_t)data->rank, &e.low, &e.high);
-  struct trm_pipeline_batch batch = {.micros = (int)((max_rows + at_once - 1) / at_once)};
+  struct evaluation e = {.t = t, .dataset = dataset, .batch = t->model.max_rows};
+  trainer_shard(t, dataset->rows, &e.low, &e.high);
+  struct trm_pipeline_batch batch = {.micros = (int)trainer_shares_passes(t, dataset->rows)};
   size_t *rows = trm_alloc((size_t)batch.micros * sizeof *rows, "rows of micro-batches");
   for (int m = 0; m < batch.micros; m++) {
     size_t low, high;

@@ -48,6 +48,19 @@ int trm_strategy_create(struct trm_strategy *strategy)
   return status;
 }
 
+void trm_strategy_begin_step(const struct trm_strategy *strategy, double rate, uint64_t first_row,
+                             const struct trm_loss_sums *sums)
+{
+  if (!strategy->now)
+    return;
+  struct trm_step step = trm_optimizer_step(strategy->optimizer, strategy->updates + 1, rate);
+  step.first_row = first_row;
+  step.loss = sums->loss;
+  step.correct = sums->correct;
+  step.rows = sums->rows;
+  strategy->device->ops->upload(strategy->device, strategy->now, &step, sizeof step);
+}
+
 void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats)
 {
   struct trm_comm *comm = strategy->comm;

@@ -149,6 +149,10 @@ struct trm_strategy {
   /* Sharded parameters (nn/layer.h): w and g are NULL, and every pass uses the provider. NULL: passes use w and g. */
   const struct trm_param_provider *provider;
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
+  /* Device: the step's numbers, which the caller writes by trm_strategy_begin_step before slot step, and before the
+   * passes if these are to add their losses there (trm_pass.step); slot step does not read its rate and the sums of
+   * losses that it is given. NULL: rates and sums are the host's. */
+  struct trm_step *now;
   float *eval_weights;         /* device, (elements): weights of evaluations: an average, the server weights; NULL: w */
   int batch_shard, batch_shards; /* the shard of each batch, or part, that this rank computes (trm_interval) */
   int parts;                   /* that next_batch divides a batch into */
@@ -182,6 +186,10 @@ const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *st
 /* Collective. Selects the row that runs as strategy->ops and calls its slot create. After a failure there is nothing to
  * destroy, and ops is NULL. */
 int trm_strategy_create(struct trm_strategy *strategy);
+/* Writes strategy->now, unless it is NULL: for the next update, with this rate; first_row: of the batch in the run. The
+ * losses of the step begin as *sums. */
+void trm_strategy_begin_step(const struct trm_strategy *strategy, double rate, uint64_t first_row,
+                             const struct trm_loss_sums *sums);
 /* Passes the modeled time of a loop of the method's own over memory: so many floats, read and written together. The
  * device passes that of its operations. */
 void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats);

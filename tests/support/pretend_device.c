@@ -281,7 +281,7 @@ static int pretend_sync(struct trm_device *device)
 }
 
 /* Translates a host table of device addresses; trm_free. */
-static const void **pretend_table(const struct trm_device *device, const char *call, const void *const *table,
+static void *pretend_table(const struct trm_device *device, const char *call, const void *const *table,
                                   const struct trm_call_array *array)
 {
   const void **real = trm_alloc((size_t)array->table * sizeof(*real), "pretend device: table");
@@ -293,16 +293,19 @@ static const void **pretend_table(const struct trm_device *device, const char *c
 }
 
 /* Translates the arrays that the call accesses, in a copy of its arguments; the others keep addresses that a kernel
- * cannot read. Returns the table of arrays, if it has one; trm_free. */
-static const void **pretend_translate(const struct trm_device *device, const char *name, void *call,
+ * cannot read. Returns the copy of host memory, if it reads any; trm_free. */
+static void *pretend_translate(const struct trm_device *device, const char *name, void *call,
                                       const struct trm_call_array *array, size_t arrays)
 {
-  const void **table = NULL;
+  void *table = NULL;
 
   for (size_t i = 0; i < arrays; i++) {
     void *pointer = trm_call_pointer(call, &array[i]);
 
-    if (array[i].table)
+    if (array[i].access == TRM_READS_HOST)
+      pointer = table = memcpy(trm_alloc(array[i].bytes, "pretend device: host memory"),
+                               pretend_host(device, name, pointer), array[i].bytes);
+    else if (array[i].table)
       pointer = table = pretend_table(device, name, pointer, &array[i]);
     else
       pointer = pretend_real(device, name, pointer, array[i].bytes);
@@ -314,7 +317,7 @@ static const void **pretend_translate(const struct trm_device *device, const cha
 /* Results in host memory are complete on return. */
 static bool pretend_returns_results(const char *slot)
 {
-  return strcmp(slot, "norm_squared") == 0 || strcmp(slot, "sparse_sgd") == 0;
+  return strcmp(slot, "sparse_sgd") == 0;
 }
 
 #define PRETEND_KERNEL(slot, type)                                                                         \
@@ -326,7 +329,7 @@ static bool pretend_returns_results(const char *slot)
   {                                                                                                        \
     struct trm_call_array array[TRM_CALL_ARRAYS];                                                          \
     struct type real = *call;                                                                              \
-    const void **table = pretend_translate(device, #slot, &real, array, type##_arrays(call, array));       \
+    void *table = pretend_translate(device, #slot, &real, array, type##_arrays(call, array));       \
     pretend_begin(device, pretend_do_##slot, &real, sizeof real, table);                                   \
     if (pretend_returns_results(#slot))                                                                    \
       pretend_finish(device);                                                                              \

@@ -158,6 +158,12 @@ ON_DEVICES(swiglu_reference)
 ON_DEVICES(sum_tree)
 ON_DEVICES(norm_reference)
 ON_DEVICES(update_reference)
+ON_DEVICES(step_loss_sums)
+ON_DEVICES(step_clip)
+ON_DEVICES(step_ratios)
+ON_DEVICES(step_update)
+ON_DEVICES(step_uses)
+ON_DEVICES(step_mask)
 ON_DEVICES(update_slices)
 ON_DEVICES(values_rows)
 ON_DEVICES(values_losses)
@@ -239,6 +245,12 @@ int main(void)
     {"sums in the fixed tree", test_sum_tree},
     {"norm against double", test_norm_reference},
     {"updates against double", test_update_reference},
+    {"a step's sums of losses", test_step_loss_sums},
+    {"a step's clipping and flag", test_step_clip},
+    {"trust ratios", test_step_ratios},
+    {"updates by the step in device memory", test_step_update},
+    {"what an update takes from a step", test_step_uses},
+    {"masks by the step in device memory", test_step_mask},
     {"updates of slices equal the whole", test_update_slices},
     {"bfloat16 values: rows", test_values_rows},
     {"bfloat16 values: losses", test_values_losses},

@@ -39,6 +39,8 @@ static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *
     const struct trm_mask mask = {.seed = pass->seed,
                                   .stream = (uint32_t)layer->number,
                                   .first_row = pass->first_row * outer,
+                                  .step = pass->step,
+                                  .row_parts = outer,
                                   .rate = rate,
                                   .stride = layer->output_sharded ? slice->extent * slice->inner : f,
                                   .offset = layer->output_sharded ? slice->low * slice->inner : 0};
