@@ -55,9 +55,9 @@ letters
 same letters 1 1e-4 --model="gpt layers=2 heads=2 dim=16 context=16" --data.file=text.h5 --train.steps=3 --train.batch=2 \
   --optim.name=adamw --optim.lr=0.01
 "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 --device.name=auto --run.dir=auto \
-  > auto.log 2>&1 && grep -q "; cuda" auto.log || { cat auto.log; fail "device.name=auto with a GPU"; }
+  > auto.log 2>&1 && grep -q "^device: cuda" auto.log || { cat auto.log; fail "device.name=auto with a GPU"; }
 TRM_MOCK_GPUS=none "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 \
-  --device.name=auto --run.dir=auto2 > auto.log 2>&1 && grep -q "; cpu" auto.log ||
+  --device.name=auto --run.dir=auto2 > auto.log 2>&1 && ! grep -q "^device:" auto.log ||
   { cat auto.log; fail "device.name=auto without a GPU"; }
 pass "device.name=auto takes the GPU where there is one"
 

@@ -13,6 +13,7 @@ trm_cuda_kernels = \
 	kernels/cuda/flat.cu \
 	kernels/cuda/loss.cu \
 	kernels/cuda/norm.cu \
+	kernels/cuda/numbers.cu \
 	kernels/cuda/pool.cu \
 	kernels/cuda/rotary.cu \
 	kernels/cuda/update.cu
@@ -33,8 +34,11 @@ kernels_cuda_trireme_cuda_la_LDFLAGS = $(AM_LDFLAGS) $(trm_module_flags)
 kernels_cuda_trireme_cuda_la_LIBADD = $(trm_cuda_kernels:.cu=.lo) $(CUDA_LIBS) -lstdc++
 EXTRA_kernels_cuda_trireme_cuda_la_DEPENDENCIES = $(trm_cuda_kernels:.cu=.lo)
 
-# ptxas fails on double precision, which is slow on many processors, and on spilled registers.
-trm_nvcc_flags = -std=c++17 -O3 -Xptxas=-Werror,-warn-double-usage,-warn-spills
+# ptxas fails on spilled registers, and on double precision, which is slow on many processors, except for the few
+# numbers of a step.
+trm_nvcc_flags = -std=c++17 -O3 -Xptxas=-Werror,-warn-spills$(trm_nvcc_doubles)
+trm_nvcc_doubles = ,-warn-double-usage
+kernels/cuda/numbers.lo: trm_nvcc_doubles =
 SUFFIXES = .cu
 .cu.lo:
 	$(AM_V_NVCC)$(MKDIR_P) $(@D) && $(LIBTOOL) $(AM_V_lt) --tag=CC --mode=compile \

@@ -92,6 +92,7 @@ static void cuda_close(struct trm_device *device)
     cudaFree(block->memory);
     free(block);
   }
+  free(state->runs.host);
   cudaFree(state->scratch);
   cudaFree(state->failure);
   cudaFreeHost(state->failure_read);

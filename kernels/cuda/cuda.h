@@ -25,6 +25,19 @@ struct cuda_rotary_table {
   size_t t, half;
 };
 
+/* The constants of a run of elements of an update, now (numbers.cu). */
+struct cuda_update_constants {
+  size_t end; /* of the run */
+  float rate, scale, l2, decay;
+  float step, root; /* of adam and lamb: rate (lamb: 1) / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
+};
+
+/* The runs of the update before, which are mostly those of the next one. */
+struct cuda_runs {
+  struct trm_update_run *host, *device;
+  size_t runs;
+};
+
 struct cuda_block;
 struct cuda_state {
   int index; /* of the processor */
@@ -32,6 +45,7 @@ struct cuda_state {
   struct cublasContext *products;
   struct cuda_failure *failure, *failure_read; /* in device memory; in pinned host memory */
   struct cuda_rotary_table rotary;
+  struct cuda_runs runs;
   struct cuda_block *blocks; /* of alloc */
   void *scratch;
   size_t scratch_bytes;
@@ -57,6 +71,12 @@ void *cuda_scratch(struct trm_device *device, size_t bytes);
 /* Copies to device memory; host memory is free on return. */
 void cuda_upload(struct trm_device *device, void *to, const void *host, size_t bytes);
 void cuda_fill(struct trm_device *device, float *to, float value, size_t n);
+
+/* Computes the constants of an update of n elements, in scratch memory; run NULL: of all. lamb: of its direction.
+ * Returns their number; 0: a failure is recorded. */
+size_t cuda_update_constants(struct trm_device *device, const struct trm_update *update,
+                             const struct trm_update_run *run, size_t runs, const float *ratio, size_t n, bool lamb,
+                             struct cuda_update_constants **constants);
 
 /* The kernels of the contract (core/device.h) that this device has; sparse_sgd works in host memory. */
 #define CUDA_KERNELS(X)                                                          \
@@ -98,6 +118,9 @@ void cuda_fill(struct trm_device *device, float *to, float value, size_t n);
   X(add, trm_add)                                                                \
   X(convert, trm_convert)                                                        \
   X(norm_squared, trm_norm_squared)                                              \
+  X(sum_losses, trm_sum_losses)                                                  \
+  X(clip, trm_clip)                                                              \
+  X(trust_ratios, trm_trust_ratios)                                              \
   X(update, trm_update_arrays)                                                   \
   X(lamb_direction, trm_lamb_direction)
 #define CUDA_DECLARE(slot, type) void cuda_##slot(struct trm_device *device, const struct type *call);

@@ -5,7 +5,7 @@
 
 struct dropout {
   struct trm_dropout call;
-  uint64_t first, stride; /* index of element 0; elements of a full row */
+  uint64_t stride; /* elements of a full row */
   size_t quads;           /* threads of a row */
   float scale;
 };
@@ -16,10 +16,11 @@ template <typename value> __global__ static void dropout_run(const struct dropou
   const struct trm_mask *mask = &it.call.mask;
   const uint32_t key[2] = {(uint32_t)mask->seed, (uint32_t)(mask->seed >> 32)};
   const size_t f = it.call.f;
+  const uint64_t first_row = mask->first_row + (mask->step ? mask->step->first_row * mask->row_parts : 0);
 
   CUDA_ELEMENTS(i, it.call.b * it.quads) {
     const size_t row = i / it.quads;
-    const uint64_t first = it.first + row * it.stride, block = first / 4 + i % it.quads;
+    const uint64_t first = (first_row + row) * it.stride + mask->offset, block = first / 4 + i % it.quads;
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), mask->stream, TRM_RANDOM_DROPOUT};
     uint32_t word[4];
 
@@ -40,14 +41,8 @@ template <typename value> __global__ static void dropout_run(const struct dropou
 void cuda_dropout(struct trm_device *device, const struct trm_dropout *call)
 {
   const struct trm_mask *mask = &call->mask;
-  struct dropout it = {*call, 0, mask->stride ? mask->stride : call->f, 0, 1.0f / (1.0f - mask->rate)};
+  struct dropout it = {*call, mask->stride ? mask->stride : call->f, 0, 1.0f / (1.0f - mask->rate)};
 
-  it.first = mask->first_row * it.stride + mask->offset;
-  if (it.stride == call->f) { /* all rows are one */
-    it.call.f = call->b * call->f;
-    it.call.b = it.call.f > 0;
-    it.stride = it.call.f;
-  }
   it.quads = it.call.f / 4 + 2;
   CUDA_BY_TYPE(call->type,
                CUDA_LAUNCH(dropout_run<value>, cuda_blocks(it.call.b * it.quads), CUDA_THREADS, device, it));

@@ -1,4 +1,4 @@
-/* Flat arrays: fill, conversion, sum in a fixed binary tree, squared norm. */
+/* Flat arrays: fill, conversion, sum in a fixed binary tree. */
 #include "kernels/cuda/kernel.cuh"
 
 __global__ static void flat_run_fill(float *to, float value, size_t n)
@@ -115,77 +115,4 @@ void cuda_sum(struct trm_device *device, const struct trm_sum *call)
     cuda_fill(device, call->to, 0, call->n);
   else if (call->count > 1 || call->to != call->from[0])
     flat_sum(device, call);
-}
-
-/* -- squared norm */
-
-/* Large and small elements are scaled, so that squares neither overflow nor vanish (Blue 1978); scales of the sums. */
-enum { FLAT_PARTS = 512, FLAT_PART = 4096, FLAT_RANGES = 3 };
-#define FLAT_LARGE 0x1p56f
-#define FLAT_SCALE 0x1p96f
-
-struct flat_squares {
-  struct cuda_pair range[FLAT_RANGES]; /* of middle, large, small elements */
-};
-
-__device__ static void flat_add_square(struct flat_squares *sum, float x)
-{
-  const float size = fabsf(x);
-  const int range = size > FLAT_LARGE ? 1 : size < 1 / FLAT_LARGE ? 2 : 0;
-  const float scaled = range == 1 ? x / FLAT_SCALE : range == 2 ? x * FLAT_SCALE : x, square = scaled * scaled;
-
-#pragma unroll
-  for (int k = 0; k < FLAT_RANGES; k++)
-    if (range == k) {
-      cuda_pair_add(&sum->range[k], square);
-      sum->range[k].low += fmaf(scaled, scaled, -square); /* what the product has lost */
-    }
-}
-
-/* part (parts); thread sums are added in a tree. */
-__global__ static void flat_run_squares(const float *x, size_t n, size_t length, struct flat_squares *part)
-{
-  CUDA_SHARED(struct flat_squares, sums, CUDA_THREADS);
-  const size_t first = blockIdx.x * length, end = first + length < n ? first + length : n;
-  struct flat_squares sum = {};
-
-  for (size_t i = first + threadIdx.x; i < end; i += CUDA_THREADS)
-    flat_add_square(&sum, x[i]);
-  sums[threadIdx.x] = sum;
-  for (unsigned width = CUDA_THREADS / 2; width > 0; width /= 2) {
-    __syncthreads();
-    if (threadIdx.x < width)
-      for (int k = 0; k < FLAT_RANGES; k++) {
-        const struct cuda_pair other = sums[threadIdx.x + width].range[k];
-
-        cuda_pair_add(&sums[threadIdx.x].range[k], other.high);
-        sums[threadIdx.x].range[k].low += other.low;
-      }
-  }
-  if (threadIdx.x == 0)
-    part[blockIdx.x] = sums[0];
-}
-
-void cuda_norm_squared(struct trm_device *device, const struct trm_norm_squared *call)
-{
-  static const double scale[FLAT_RANGES] = {1, (double)FLAT_SCALE * (double)FLAT_SCALE,
-                                            1 / ((double)FLAT_SCALE * (double)FLAT_SCALE)};
-  struct flat_squares part[FLAT_PARTS];
-  size_t length = (call->n + FLAT_PARTS - 1) / FLAT_PARTS;
-
-  *call->result = 0;
-  if (length < FLAT_PART)
-    length = FLAT_PART;
-  const unsigned parts = (unsigned)((call->n + length - 1) / length);
-  struct flat_squares *scratch = (struct flat_squares *)cuda_scratch(device, sizeof part);
-  if (!scratch || parts == 0)
-    return;
-  CUDA_LAUNCH(flat_run_squares, parts, CUDA_THREADS, device, call->x, call->n, length, scratch);
-  device->ops->download(device, part, scratch, parts * sizeof *part);
-  for (unsigned p = 0; p < parts; p++)
-    for (int k = 0; k < FLAT_RANGES; k++) {
-      const struct cuda_pair sum = part[p].range[k];
-
-      *call->result += scale[k] * (isfinite(sum.high) ? (double)sum.high + (double)sum.low : (double)sum.high);
-    }
 }
