@@ -6,8 +6,8 @@ AC_ARG_VAR([NVCC], [path of nvcc])
 AC_ARG_VAR([NVCCFLAGS], [more flags for nvcc])
 AC_ARG_VAR([CUDA_LIBS], [linker flags for CUDA's runtime and cuBLAS])
 AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=DIR],
-  [build the module for GPUs with the CUDA in DIR (no; auto: if nvcc is in PATH or in /usr/local/cuda)])],
-  [], [with_cuda=auto])
+  [build the module for GPUs with the CUDA in DIR (auto: if nvcc is in PATH or in /usr/local/cuda)])],
+  [], [with_cuda=no])
 trm_have_cuda=no
 trm_cuda_archs=
 AS_CASE([$with_cuda],
@@ -34,14 +34,14 @@ AM_CONDITIONAL([TRM_CUDA], [test $trm_have_cuda = yes])
 AM_CONDITIONAL([TRM_CXX], [test "x$trm_cxx_works" = xyes])
 ])
 
-# TRM_CUDA_TRY: the architectures that nvcc knows, of those that the module is made for; the newest one also as PTX,
-# which drivers translate for processors to come. Then a compilation and a link.
+# TRM_CUDA_TRY: the architectures that nvcc knows, of those that the module is made for (later processors of the same
+# first digit run their code); the newest one also as PTX, which drivers translate for processors to come. Then a compilation and a link.
 AC_DEFUN([TRM_CUDA_TRY], [
 CUDA_GENCODE=
 CUDA_CXX=${CXX#ccache }
 CUDA_CXX=${CUDA_CXX%% *}
 trm_cuda_known=`"$NVCC" --list-gpu-code 2>/dev/null`
-for trm_arch in 75 80 86 89 90; do
+for trm_arch in 75 80 90; do
   AS_CASE([" "$trm_cuda_known" "], [*sm_$trm_arch*],
     [trm_cuda_archs="$trm_cuda_archs $trm_arch"
      CUDA_GENCODE="$CUDA_GENCODE -gencode=arch=compute_$trm_arch,code=sm_$trm_arch"

@@ -11,10 +11,3 @@
 #define TRM_BEGIN_DECLS
 #define TRM_END_DECLS
 #endif
-
-/* Before functions that the kernels of a GPU call, too. */
-#ifdef __CUDACC__
-#define TRM_ON_DEVICE __host__ __device__
-#else
-#define TRM_ON_DEVICE
-#endif

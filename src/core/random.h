@@ -8,6 +8,13 @@
 
 #include "core/api.h"
 
+/* Before functions that the kernels of a GPU call, too. */
+#ifdef __CUDACC__
+#define TRM_ON_DEVICE __host__ __device__
+#else
+#define TRM_ON_DEVICE
+#endif
+
 TRM_BEGIN_DECLS
 
 /* The purpose of the numbers, which separates the streams of one seed. Append only: results depend on the values. */
