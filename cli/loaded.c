@@ -126,6 +126,7 @@ static int loaded_read(struct loaded *loaded, struct trm_job *job, size_t max_ro
     if (job->options.data.context == 0)
       job->options.data.context = (int64_t)context;
   }
+  TRM_CHECK(trm_model_set_values(&loaded->model, job->options.train.activations));
   return trm_model_bind(&loaded->model, device, loaded->w, NULL, max_rows, false);
 }
 

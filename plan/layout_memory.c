@@ -32,8 +32,9 @@ static int layout_memory_stage_create(const struct trm_layout_job *job, const st
   if (models->stages > 1)
     TRM_CHECK(
       trm_balance_stage(job->full_model, o->parallel.cut, models->stages, models->schedule.chunks, stage, &part));
-  return trm_model_create_part(&models->model[stage], o->model, trm_choice_text("train.loss", o->train.loss), job->spec,
-                               &part);
+  TRM_CHECK(trm_model_create_part(&models->model[stage], o->model, trm_choice_text("train.loss", o->train.loss),
+                                  job->spec, &part));
+  return trm_model_set_values(&models->model[stage], o->train.activations);
 }
 
 int trm_layout_models_create(struct trm_layout_models *models, const struct trm_layout_job *job,
@@ -98,10 +99,10 @@ void trm_layout_apply(struct trm_options *options, const struct trm_layout *layo
 /* -- arrays */
 
 /* Counts the arrays of the strategy, without optimizer states in files (parallel.offload). *by_interval: checkpoints
- * read its state interval by interval. */
+ * read its state interval by interval. *w: the weights, which are no memory; NULL: a parameter provider has them. */
 static int layout_memory_count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout,
                                         const struct trm_model *model, struct trm_dry_run_account *account,
-                                        bool *by_interval)
+                                        bool *by_interval, float **w)
 {
   static char none[] = "";
   struct trm_options o = *job->options;
@@ -130,6 +131,7 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   TRM_CHECK(trm_staged_arrays_create(&arrays, &strategy));
   account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   *by_interval = strategy.ops->read != NULL;
+  *w = strategy.w;
   trm_staged_arrays_free(&arrays);
   strategy.ops->destroy(&strategy);
   if (offloads)
@@ -137,10 +139,10 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   return TRM_OK;
 }
 
-/* Counts the arrays of the passes. *batches: bytes of the batches they read. */
+/* Counts the arrays of the passes over these weights. *batches: bytes of the batches they read. */
 static int layout_memory_count_passes(const struct trm_layout_job *job, const struct trm_layout *layout,
-                                      struct trm_layout_models *models, int stage, struct trm_dry_run_account *account,
-                                      double *batches)
+                                      struct trm_layout_models *models, int stage, float *w,
+                                      struct trm_dry_run_account *account, double *batches)
 {
   struct trm_model *model = &models->model[stage];
   const bool several = models->stages > 1;
@@ -148,8 +150,8 @@ static int layout_memory_count_passes(const struct trm_layout_job *job, const st
   TRM_CHECK(trm_model_parse_recompute(layout->recompute, &model->recompute));
   models->device.account = account;
   const size_t before = trm_memory_allocated();
-  TRM_CHECK(trm_model_bind_slots(model, &models->device.base, NULL, NULL, trm_layout_micro_batch_rows(job, layout),
-                                 true, slots));
+  TRM_CHECK(
+    trm_model_bind_slots(model, &models->device.base, w, NULL, trm_layout_micro_batch_rows(job, layout), true, slots));
   account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   struct trm_budget first = {.held = 0};
   trm_budget_first_step(&first, model);
@@ -163,16 +165,16 @@ static int layout_memory_count_passes(const struct trm_layout_job *job, const st
 static double layout_memory_message_bytes(const struct trm_layout_models *models, int stage, size_t rows)
 {
   const struct trm_model *model = &models->model[stage];
-  double floats = 0;
+  double values = 0;
   for (int c = 0; models->stages > 1 && c < model->chunks; c++) {
     const struct trm_layer *first = &model->layer[model->chunk[c].first],
                            *last = &model->layer[model->chunk[c].last - 1];
     if (first->from == TRM_FROM_NONE)
-      floats += (double)trm_shape_count(&first->out) * (first->needs_dy ? 2 : 1);
+      values += (double)trm_shape_count(&first->out) * (first->needs_dy ? 2 : 1);
     if (!last->is_output)
-      floats += (double)trm_shape_count(&last->out) * (last->needs_dy ? 2 : 1);
+      values += (double)trm_shape_count(&last->out) * (last->needs_dy ? 2 : 1);
   }
-  return TRM_MESSAGES_IN_FLIGHT * floats * (double)rows * sizeof(float);
+  return TRM_MESSAGES_IN_FLIGHT * values * (double)rows * (double)trm_value_bytes(model->values);
 }
 
 static bool layout_memory_has_parameter(const struct trm_model *model, int number)
@@ -248,8 +250,9 @@ static int layout_memory_of_stage(const struct trm_layout_job *job, const struct
   struct trm_dry_run_account account = {.peer_bytes = 0};
   double batches;
   bool by_interval;
-  TRM_CHECK(layout_memory_count_strategy(job, layout, &models->model[stage], &account, &by_interval));
-  TRM_CHECK(layout_memory_count_passes(job, layout, models, stage, &account, &batches));
+  float *w;
+  TRM_CHECK(layout_memory_count_strategy(job, layout, &models->model[stage], &account, &by_interval, &w));
+  TRM_CHECK(layout_memory_count_passes(job, layout, models, stage, w, &account, &batches));
   const double windows = (double)job->budget->part[TRM_BUDGET_DATA];
   *memory = (struct trm_layout_memory){
     .part = {[TRM_LAYOUT_PARAMETERS] = (double)account.bytes[TRM_MEMORY_WEIGHTS],

@@ -72,6 +72,8 @@ struct trm_machine_bench {
 bool trm_machine_is_layer_work(const struct trm_layer *layer);
 /* Name and counts of a layer's work on `rows` rows; its seconds are 0. */
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows);
+/* The name of the work of the model's loss. */
+void trm_machine_loss_name(const struct trm_model *model, char name[48]);
 
 /* Measures layers and loss of the model that are not known yet. Reshard layers are excluded: they are messages. input:
  * at least `rows` rows of the data set. */

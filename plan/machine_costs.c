@@ -16,7 +16,7 @@ static int machine_require(const struct trm_machine *machine, const char *name)
 static int machine_require_model(const struct trm_machine *machine, const struct trm_model *model)
 {
   char loss[48];
-  snprintf(loss, sizeof loss, "loss %.32s", model->loss->name);
+  trm_machine_loss_name(model, loss);
   TRM_CHECK(machine_require(machine, "batch"));
   for (int i = 0; i < model->layers; i++) {
     const struct trm_layer *layer = &model->layer[i];

@@ -19,7 +19,7 @@
 
 enum { MIN_REPEATS = 3, MAX_REPEATS = 25, ARRAYS = TRM_MAX_PARAMETERS + 6 };
 #define TARGET_S 0.02    /* seconds per kind of work */
-#define FILL_VALUE 0.01f /* of arrays; nonzero, since zero pages may not be in memory */
+#define FILL_VALUE 0x1.467846p-7f /* of arrays: of floats, or 0x1.46p-7 of bfloat16; zero pages may not be in memory */
 
 static double measure_clock(const struct trm_device *device)
 {
@@ -106,6 +106,7 @@ static void measure_pass_parameters(struct trial *trial)
   for (int p = 0; p < parameters; p++) {
     struct trm_parameter *parameter = p < layer->parameters ? &layer->parameter[p] : &trial->tied.parameter[0];
     parameter->w = next->own[p];
+    parameter->values = next->own[p];
     parameter->g = next->own[p] + measure_gradient_at(parameter);
   }
 }
@@ -206,14 +207,25 @@ bool trm_machine_is_layer_work(const struct trm_layer *layer)
   return layer->addend == TRM_FROM_NONE && layer->from != TRM_FROM_NONE && !reshards;
 }
 
+/* Of names of work on values. */
+static const char *measure_suffix(enum trm_value_type values)
+{
+  return values == TRM_VALUES_F32 ? "" : " bf16";
+}
+
+void trm_machine_loss_name(const struct trm_model *model, char name[48])
+{
+  snprintf(name, 48, "loss %.32s%s", model->loss->name, measure_suffix(model->values));
+}
+
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows)
 {
   const struct trm_cost cost = trm_layer_cost(layer);
   struct trm_machine_work work = {.flop = cost.flop * (double)rows, .bytes = cost.bytes * (double)rows};
   if (work.flop <= 0 && work.bytes <= 0)
-    work.bytes = sizeof(float) * (double)(rows * (trm_shape_count(&layer->in) + trm_shape_count(&layer->out)));
-  snprintf(work.name, sizeof work.name, "%s%s", layer->ops->name,
-           layer->needs_dx || layer->addend >= 0 ? "" : " first");
+    work.bytes = (double)trm_value_bytes(layer->values) * (double)(rows * (trm_shape_count(&layer->in) + trm_shape_count(&layer->out)));
+  snprintf(work.name, sizeof work.name, "%s%s%s", layer->ops->name,
+           layer->needs_dx || layer->addend >= 0 ? "" : " first", measure_suffix(layer->values));
   return work;
 }
 
@@ -224,6 +236,7 @@ static int measure_alloc_parameters(struct trial *trial, struct trm_layer *layer
     struct trm_parameter *parameter = &layer->parameter[p];
     TRM_CHECK(measure_alloc_array(trial, 2 * measure_gradient_at(parameter), &own[p]));
     parameter->w = own[p];
+    parameter->values = own[p];
     parameter->g = own[p] + measure_gradient_at(parameter);
   }
   return TRM_OK;
@@ -297,6 +310,7 @@ static void measure_loss_run(struct trial *trial, bool backward)
   const struct trm_model *model = trial->subject;
   struct trm_loss_call call = {.device = trial->device,
                                .input = &trial->input,
+                               .type = model->values,
                                .scores = trial->y,
                                .scale = 1,
                                .smoothing = model->smoothing,
@@ -311,8 +325,9 @@ static int measure_loss(struct trm_machine *machine, struct trm_machine_bench *b
                         const struct trm_input *input, size_t rows)
 {
   struct trm_machine_work work = {
-    .bytes = 2 * sizeof(float) * (double)(rows * trm_shape_count(&model->layer[model->layers - 1].out))};
-  snprintf(work.name, sizeof work.name, "loss %.32s", model->loss->name);
+    .bytes = 2.0 * (double)trm_value_bytes(model->values) *
+             (double)(rows * trm_shape_count(&model->layer[model->layers - 1].out))};
+  trm_machine_loss_name(model, work.name);
   if (model->layer[model->layers - 1].output_sharded)
     return TRM_OK;
   struct trial trial = {.subject = model, .setup = measure_loss_open, .run = measure_loss_run, .input = *input};

@@ -75,9 +75,17 @@ static double stage_cost_reshard(const struct cost_context *c, enum trm_reshard 
 
 /* -- a chunk */
 
-static double stage_cost_layer_bytes(const struct cost_context *c, const struct trm_shape *shape)
+static double stage_cost_layer_bytes(const struct cost_context *c, const struct trm_layer *layer,
+                                     const struct trm_shape *shape)
 {
-  return sizeof(float) * (double)c->rows * (double)trm_shape_count(shape);
+  return (double)trm_value_bytes(layer->values) * (double)c->rows * (double)trm_shape_count(shape);
+}
+
+/* Returns by how much messages are larger than the values: sums are sent in float32. */
+static double stage_cost_widening(const struct trm_layer *layer, enum trm_reshard reshard)
+{
+  const bool sums = reshard == TRM_RESHARD_ALL_REDUCE || reshard == TRM_RESHARD_REDUCE_SCATTER;
+  return sums ? sizeof(float) / (double)trm_value_bytes(layer->values) : 1;
 }
 
 static int stage_cost_consumers(const struct trm_model *model, int i)
@@ -93,20 +101,23 @@ static void stage_cost_layer(const struct cost_context *c, const struct trm_mode
 {
   const struct trm_layer *layer = &model->layer[i];
   struct action_cost *forward = &stage->cost[0][chunk], *backward = &stage->cost[1][chunk];
-  const double out = stage_cost_layer_bytes(c, &layer->out);
-  double seconds[2] = {0, 0}, comm[2] = {0, 0}, full_bytes = stage_cost_layer_bytes(c, &layer->in), traffic[2] = {0, 0};
+  const double out = stage_cost_layer_bytes(c, layer, &layer->out);
+  double seconds[2] = {0, 0}, comm[2] = {0, 0}, full_bytes = stage_cost_layer_bytes(c, layer, &layer->in), traffic[2] = {0, 0};
   if (layer->addend != TRM_FROM_NONE) {
     seconds[0] = stage_cost_memory_op(c, "sum", 3 * out);
   } else if (layer->ops->reshard[0] != TRM_RESHARD_NONE || layer->ops->reshard[1] != TRM_RESHARD_NONE) {
     full_bytes = full_bytes > out ? full_bytes : out;
     for (int k = 0; k < 2; k++)
-      comm[k] = stage_cost_reshard(c, layer->ops->reshard[k], full_bytes, &traffic[k]);
+      comm[k] = stage_cost_reshard(c, layer->ops->reshard[k],
+                                   full_bytes * stage_cost_widening(layer, layer->ops->reshard[k]), &traffic[k]);
   } else if (layer->from != TRM_FROM_NONE) {
     const struct trm_machine_work work = trm_machine_layer_work(layer, c->rows);
     seconds[0] = trm_machine_seconds(c->job->machine, work.name, work.flop, work.bytes, &seconds[1]);
   }
   if (layer->grad_input_partial && layer->needs_dx)
-    comm[1] += stage_cost_reshard(c, TRM_RESHARD_ALL_REDUCE, stage_cost_layer_bytes(c, &layer->in), &traffic[1]);
+    comm[1] += stage_cost_reshard(
+      c, TRM_RESHARD_ALL_REDUCE,
+      stage_cost_layer_bytes(c, layer, &layer->in) * stage_cost_widening(layer, TRM_RESHARD_ALL_REDUCE), &traffic[1]);
   const int extra_consumers = stage_cost_consumers(model, i) - 1;
   if (extra_consumers > 0 && layer->needs_dy) /* their gradients are added */
     seconds[1] += extra_consumers * stage_cost_memory_op(c, "sum", 3 * out);
@@ -123,10 +134,10 @@ static void stage_cost_loss(const struct cost_context *c, const struct trm_model
 {
   const struct trm_layer *last = &model->layer[model->chunk[chunk].last - 1];
   char name[48];
-  snprintf(name, sizeof name, "loss %.32s", model->loss->name);
   if (!last->is_output)
     return;
-  stage->cost[1][chunk].compute += stage_cost_memory_op(c, name, 2 * stage_cost_layer_bytes(c, &last->out));
+  trm_machine_loss_name(model, name);
+  stage->cost[1][chunk].compute += stage_cost_memory_op(c, name, 2 * stage_cost_layer_bytes(c, last, &last->out));
   if (last->output_sharded) { /* a few numbers per row are gathered */
     const double words = sizeof(float) * (double)(c->rows * model->targets) * TRM_SCORES_FIELDS;
     stage->cost[1][chunk].tensor +=
@@ -281,12 +292,13 @@ void stage_cost_compute(const struct cost_context *c, int s, struct stage_cost *
     for (int i = model->chunk[chunk].first; i < model->chunk[chunk].last; i++)
       stage_cost_layer(c, model, i, stage, chunk);
     stage_cost_loss(c, model, stage, chunk);
-    const struct trm_layer *first = &model->layer[model->chunk[chunk].first];
+    const struct trm_layer *first = &model->layer[model->chunk[chunk].first],
+                           *last = &model->layer[model->chunk[chunk].last - 1];
     if (first->from == TRM_FROM_NONE)
-      stage->message_bytes[chunk] = stage_cost_layer_bytes(c, &first->out);
+      stage->message_bytes[chunk] = stage_cost_layer_bytes(c, first, &first->out);
     stage->pipeline_bytes += c->micros * stage->message_bytes[chunk];
-    if (!model->layer[model->chunk[chunk].last - 1].is_output)
-      stage->pipeline_bytes += c->micros * stage_cost_layer_bytes(c, &model->layer[model->chunk[chunk].last - 1].out);
+    if (!last->is_output)
+      stage->pipeline_bytes += c->micros * stage_cost_layer_bytes(c, last, &last->out);
   }
   stage_cost_data_parallel(c, model, stage);
   stage_cost_partial_gradients(c, model, stage);

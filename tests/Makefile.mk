@@ -45,6 +45,7 @@ trm_test_programs += \
 	tests/unit/test_self \
 	tests/unit/test_sequences \
 	tests/unit/test_sha256 \
+	tests/unit/test_shares \
 	tests/unit/test_slowdown \
 	tests/unit/test_staleness \
 	tests/unit/test_status \
@@ -84,6 +85,7 @@ tests_unit_test_options_SOURCES = tests/unit/test_options.c tests/unit/messages.
 tests_unit_test_random_SOURCES = tests/unit/test_random.c $(trm_program_extra)
 tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_thread_level_SOURCES = tests/unit/test_thread_level.c $(trm_program_extra)
+tests_unit_test_shares_SOURCES = tests/unit/test_shares.c $(trm_program_extra)
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
@@ -168,6 +170,7 @@ trm_test_scripts += \
 	tests/async_evaluate.sh \
 	tests/models.sh \
 	tests/layouts.sh \
+	tests/hybrid.sh \
 	tests/machine.sh \
 	tests/layouts_resume.sh \
 	tests/bubble.sh \

@@ -114,6 +114,7 @@ int bench_run_open(struct bench_run *run)
   if (run->input)
     TRM_CHECK(bench_run_parse_shape(run->input, &run->spec.shape));
   TRM_CHECK(trm_model_create(&run->model, run->text, trm_choice_text("train.loss", options->train.loss), &run->spec));
+  TRM_CHECK(trm_model_set_values(&run->model, options->train.activations));
   TRM_CHECK(trm_optimizer_create(&run->optimizer, options, &run->model));
   TRM_CHECK(bench_run_open_strategy(run));
   float *passes_w = trm_staged_arrays_load(&run->arrays, run->strategy.w);
@@ -176,7 +177,7 @@ int bench_run_step(struct bench_run *run, double *computed)
   struct trm_step *now = trm_staged_arrays_step(&run->arrays);
   const uint64_t first_row = run->steps * global + rows * (uint64_t)strategy->batch_shard;
   const struct trm_pass pass = {.device = &run->device,
-                                .provider = run->strategy.provider,
+                                .provider = run->arrays.provider,
                                 .input = &input,
                                 .training = true,
                                 .seed = 1,

@@ -51,6 +51,7 @@ static int executor_make_pass(struct executor *e, const struct trm_action *actio
   pass->first_row = e->first_row[action->micro];
   pass->scale = run->batch[batch].scale;
   pass->beta = micro ? 1 : 0;
+  pass->weights_kept = micro > 0;
   return TRM_OK;
 }
 

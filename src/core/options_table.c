@@ -49,6 +49,8 @@ const struct trm_option trm_option_table[] = {
    "loss function (auto: chosen by the kind of target)"),
   {"train.label_smoothing", TRM_OPTION_REAL, AT(train.smoothing), "0", 0, 0.9999999, NULL,
    "part of the target probability that is spread over all classes (softmax_cross_entropy)"},
+  CHOICE(train.activations, "f32", WORDS("f32", "bf16"),
+   "type of activations, their gradients and the weights in products (bf16: half the memory); all sums are float32"),
 
   CHOICE(optim.name, "sgd", WORDS("sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lars", "lamb"),
    "update rule (sgd with optim.momentum above 0 is momentum)"),
@@ -75,6 +77,8 @@ const struct trm_option trm_option_table[] = {
   CHOICE(parallel.layout, "given", WORDS("given", "auto"),
    "auto: use the best layout that trireme plan finds, in place of the options below"),
   INT(parallel.data, "-1", -1, INFINITY, "ranks in the data axis (-1: all that the other axes leave)"),
+  TEXT(parallel.shares, "equal",
+       "rows of a batch by data rank: equal, numbers such as \"3,1,1\", or measured: by their speeds in the first steps"),
   INT(parallel.pipeline, "1", -1, 4096, "pipeline stages that the layers are divided into"),
   INT(parallel.tensor, "1", -1, 4096, "ranks that each layer is sharded over"),
   BOOL(parallel.sequence, "yes", "parallel.tensor: shard sequences by position where they are not sharded by feature"),

@@ -16,7 +16,7 @@ double trm_balance_seconds(const struct trm_model *model, int first, int last)
   struct trm_cost cost = trm_layers_cost(model->layer, first, last);
   for (int i = first; i < last; i++)
     if (model->layer[i].is_output) /* the loss reads and writes them */
-      cost.bytes += 2 * sizeof(float) * (double)trm_shape_count(&model->layer[i].out);
+      cost.bytes += 2 * (double)trm_value_bytes(model->values) * (double)trm_shape_count(&model->layer[i].out);
   return 3 * (cost.flop / FLOP_PER_S + cost.bytes / BYTES_PER_S); /* backward costs twice as much as forward */
 }
 

@@ -70,8 +70,11 @@ void trm_budget_first_step(struct trm_budget *budget, const struct trm_model *mo
   const struct trm_input_spec *spec = &model->spec;
   const size_t sample = (spec->sparse ? 0 : trm_shape_count(&spec->shape)) + model->targets;
   budget->part[TRM_BUDGET_DATA] += 2 * model->max_rows * sample * sizeof(float); /* on the host, on the device */
-  if (model->device->blas->matmul != TRM_MATMUL_F32)
-    budget->part[TRM_BUDGET_ACTIVATIONS] += sizeof(uint16_t) * budget_largest_operands(model);
+  const bool rounds = model->device->blas->matmul != TRM_MATMUL_F32, rounded = model->values != TRM_VALUES_F32;
+  if (rounds && !rounded)
+    budget->part[TRM_BUDGET_ACTIVATIONS] += sizeof(trm_bf16) * budget_largest_operands(model);
+  if (rounded && !rounds) /* operands and result */
+    budget->part[TRM_BUDGET_ACTIVATIONS] += 2 * sizeof(float) * budget_largest_operands(model);
 }
 
 size_t trm_budget_total(const struct trm_budget *budget)

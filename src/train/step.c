@@ -48,11 +48,19 @@ static int step_gradient_ready(void *context, size_t low, size_t high)
 /* The pass's reduce: sums over the data axis. */
 static void step_allreduce(void *context, double *values, size_t n)
 {
-  struct trm_comm *comm = context;
-  comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
+  struct trainer *t = context;
+  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
+  const double began = trainer_clock(t);
+  data->ops->allreduce(data, values, n, TRM_DOUBLE, TRM_SUM);
+  t->reduce_s += trainer_clock(t) - began;
 }
 
-struct trm_pass trainer_pass(const struct trainer *t)
+void trainer_shard(const struct trainer *t, size_t rows, size_t *from, size_t *to)
+{
+  trm_shares_interval(&t->shares, rows, t->strategy.batch_shard, from, to);
+}
+
+struct trm_pass trainer_pass(struct trainer *t)
 {
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
   return (struct trm_pass){
@@ -60,9 +68,9 @@ struct trm_pass trainer_pass(const struct trainer *t)
     .training = true,
     .seed = (uint64_t)t->options->run.seed,
     .reduce = t->strategy.ops->lockstep && data->size > 1 ? step_allreduce : NULL,
-    .reduce_context = data,
+    .reduce_context = t,
     .tensor_axis = t->tensor,
-    .provider = t->strategy.provider,
+    .provider = t->arrays.provider,
   };
 }
 
@@ -85,7 +93,7 @@ static int step_forward_backward(struct trainer *t, const struct trainer_batch *
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   size_t from, to;
-  trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  trainer_shard(t, batch->high - batch->low, &from, &to);
   const size_t micro_batches = (size_t)t->options->train.accumulate;
   struct trm_pass pass = trainer_pass(t);
   pass.step = trm_staged_arrays_step(&t->arrays);
@@ -95,6 +103,7 @@ int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *b
     trm_interval(to - from, micro_batches, i, &a, &b);
     pass.beta = i ? 1 : 0;
     pass.more_passes = !last;
+    pass.weights_kept = i > 0;
     const bool final = last || (pass.provider && pass.provider->overwrites_gradient); /* the provider adds them up */
     a += batch->low + from;
     b += batch->low + from;
@@ -145,6 +154,7 @@ int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, st
   pass.reduce = NULL; /* a lane is a pass by itself */
   for (int lane = 0; lane < t->lanes.count; lane++) {
     size_t from, to;
+    pass.weights_kept = lane > 0;
     trm_interval(batch->high - batch->low, lanes, first + (size_t)lane, &from, &to);
     TRM_CHECK(step_forward_backward(t, batch, batch->low + from, batch->low + to, &pass, false, sums));
     step_add_lane(t, lane);
@@ -202,20 +212,24 @@ static int step_compute(void *context)
  * time passes alone: the sums have no rows, and means over them are not a number. */
 static int step_gradient(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
-  const size_t rows = (batch->high - batch->low) / (size_t)t->strategy.batch_shards;
+  size_t from, to;
+  trainer_shard(t, batch->high - batch->low, &from, &to);
+  const size_t rows = to - from;
   if (!t->computes) {
     const double began = trainer_clock(t);
     TRM_CHECK(t->mode->train_batch(t, batch, sums));
     if (!t->mode->delays_actions)
       trm_slowdown_wait(&t->slowdown, began, rows, batch->number);
-    return TRM_OK;
+    return trainer_speeds_passed(t);
   }
   struct step_pass pass = {t, batch, sums};
   t->computing = true;
   const int status = trm_slowdown_compute(&t->slowdown, rows, batch->number,
                                           t->options->simulate.gradients ? step_compute : NULL, &pass);
   t->computing = false;
-  return status == TRM_OK ? trainer_gradient_ready(t, 0, t->model.parameters, sums) : status;
+  TRM_CHECK(status);
+  TRM_CHECK(trainer_speeds_passed(t));
+  return trainer_gradient_ready(t, 0, t->model.parameters, sums);
 }
 
 /* Sets *batch to a part of a batch of the run. */
@@ -318,7 +332,9 @@ int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *
   const struct trm_batch_part whole = {.batch = t->strategy.updates, .part = 0, .parts = 1};
   struct trainer_batch batch;
   step_begin_batch(t, &whole, &batch);
+  trainer_speeds_begin(t);
   TRM_CHECK(step_train_batch(t, &batch, sums)); /* sums: now over the global batch */
+  TRM_CHECK(trainer_speeds_end(t, batch.high - batch.low));
   step_count_batch(t, batch.high, sums);
   const int status = trainer_log(t, t->strategy.updates, 0, sums, batch.rate);
   step_abort_on_failure(t, status);

@@ -205,7 +205,7 @@ static int step_chunks(struct job *job, struct trm_loss_sums *tally)
                                 .first_row = at,
                                 .beta = m ? 1 : 0,
                                 .scale = 1.0f / (float)(6 * SLOTS * s->batch_shards),
-                                .provider = s->provider};
+                                .provider = job->arrays.provider};
     for (int c = 0; c < CHUNKS; c++) {
       const struct trm_shape *shape;
       trm_model_select(&job->model, c ? c - 1 : 0, m);
