@@ -196,6 +196,7 @@ trm_test_scripts += \
 	tests/pipeline_async.sh \
 	tests/async_server_weights.sh \
 	tests/replay.sh \
+	tests/values.sh \
 	tests/virtual.sh \
 	tests/report.sh \
 	tests/generate.sh \

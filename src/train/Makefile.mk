@@ -32,6 +32,8 @@ libtrireme_la_SOURCES += \
 	src/train/snapshots.c \
 	src/train/staged_arrays.c \
 	src/train/staged_arrays.h \
+	src/train/staged_provider.c \
+	src/train/staged_provider.h \
 	src/train/staleness.c \
 	src/train/stages.c \
 	src/train/step.c \

@@ -127,7 +127,7 @@ struct trm_strategy {
   const struct trm_strategy_ops *ops;
   /* set by the caller before create; not owned */
   struct trm_comm *comm;       /* the data axis */
-  struct trm_device *device;   /* of the arrays; its memory is the host's unless ops->on_device or sharded */
+  struct trm_device *device;   /* of the arrays; its memory is the host's, unless ops->on_device */
   const struct trm_array_costs *costs; /* of modeled time (train/costs.h); NULL: arithmetic takes none */
   const struct trm_optimizer *optimizer;
   const struct trm_strategy_options *options;  /* section `strategy` */
