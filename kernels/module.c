@@ -9,6 +9,10 @@
 #include "kernels/kernels.h"
 #include "kernels/module.h"
 
+#ifndef TRM_MODULE_DIR /* $(pkglibdir), from the Makefile */
+#define TRM_MODULE_DIR "/usr/local/lib/trireme"
+#endif
+
 static const struct trm_module_host module_host = {trm_error, trm_memory_name};
 
 /* The dynamic linker's reason, shortened to what is missing. */

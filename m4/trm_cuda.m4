@@ -35,7 +35,8 @@ AM_CONDITIONAL([TRM_CXX], [test "x$trm_cxx_works" = xyes])
 ])
 
 # TRM_CUDA_TRY: the architectures that nvcc knows, of those that the module is made for (later processors of the same
-# first digit run their code); the newest one also as PTX, which drivers translate for processors to come. Then a compilation and a link.
+# first digit run their code); the newest one also as PTX, which drivers translate for processors to come. Then a
+# compilation and a link.
 AC_DEFUN([TRM_CUDA_TRY], [
 CUDA_GENCODE=
 CUDA_CXX=${CXX#ccache }
