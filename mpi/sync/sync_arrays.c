@@ -134,6 +134,22 @@ static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct s
   return TRM_OK;
 }
 
+/* What one rank alone needs, and the ratios of any. */
+static int sync_arrays_alloc_alone(struct trm_strategy *strategy, struct sync *s)
+{
+  struct trm_device *device = strategy->device;
+  const size_t tensors =
+    trm_optimizer_has_trust_ratios(strategy->optimizer) ? (size_t)strategy->optimizer->tensors : 0;
+  if (tensors)
+    TRM_CHECK(device->ops->alloc(device, tensors * sizeof *s->ratios, TRM_MEMORY_BUFFERS, (void **)&s->ratios));
+  if (tensors && !device->host_memory)
+    TRM_CHECK(device->ops->alloc(device, tensors * sizeof *s->device_norms, TRM_MEMORY_BUFFERS,
+                                 (void **)&s->device_norms));
+  if (strategy->comm->size > 1)
+    return TRM_OK;
+  return device->ops->alloc(device, sizeof *strategy->now, TRM_MEMORY_BUFFERS, (void **)&strategy->now);
+}
+
 static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
 {
   TRM_CHECK(sync_arrays_alloc(strategy, TRM_MEMORY_WEIGHTS, true, &s->w));
@@ -141,8 +157,8 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
     TRM_CHECK(sync_arrays_alloc_state(strategy, &s->state[i]));
   TRM_CHECK(sync_arrays_alloc(strategy, TRM_MEMORY_GRADIENTS, false, &s->gradients));
   TRM_CHECK(sync_arrays_alloc_node_shared(strategy, s));
+  TRM_CHECK(sync_arrays_alloc_alone(strategy, s));
   s->addends = trm_alloc((size_t)s->node->size * sizeof *s->addends, "gradients");
-  s->ratios = trm_alloc((size_t)strategy->optimizer->tensors * sizeof *s->ratios, "ratios");
   const size_t share = strategy->elements / (size_t)s->node->size;
   s->block = share < SYNC_BLOCK ? sync_units(share + 1) * SYNC_UNIT : SYNC_BLOCK;
   return strategy->device->ops->alloc(strategy->device, s->block * sizeof(float), TRM_MEMORY_BUFFERS,
@@ -201,9 +217,11 @@ void sync_destroy(struct trm_strategy *strategy)
     s->node->ops->unshare(s->node, &s->scratch);
   for (int i = 0; i < TRM_MAX_STATES; i++)
     trm_free(s->view[i]);
-  if (s->block_sum)
-    strategy->device->ops->release(strategy->device, s->block_sum);
-  trm_free(s->ratios);
+  void *const own[] = {s->block_sum, s->ratios, s->device_norms, strategy->now};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+    if (own[i])
+      strategy->device->ops->release(strategy->device, own[i]);
+  strategy->now = NULL;
   trm_free(s->addends);
   trm_free(s->bucket);
   s->cross->ops->release(s->cross);

@@ -56,7 +56,8 @@ struct sync {
   double *unit_norms;        /* (units) squared norms, if gradients are clipped */
   double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) if the rule has trust ratios */
 
-  float *ratios; /* (tensors) trust ratios; private */
+  float *ratios; /* device, (tensors) trust ratios; private */
+  double (*device_norms)[2]; /* (tensors) of one rank, whose device's memory is not the host's */
   float *view[TRM_MAX_STATES]; /* host, (elements): copies for checkpoints, from the first one on, of arrays in the
                                   device's own memory */
 };
@@ -77,3 +78,9 @@ const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy);
  * eval_weights, batch_shard and batch_shards. */
 int sync_create(struct trm_strategy *strategy);
 void sync_destroy(struct trm_strategy *strategy); /* collective */
+
+/* Sets state to the addresses of element `at` in the states; NULL beyond the last. */
+void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1]);
+
+/* Slot step of one rank alone, which has strategy->now (sync_alone.c). */
+int sync_alone_step(struct trm_strategy *strategy, struct trm_loss_sums *sums);

@@ -335,6 +335,18 @@ void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct t
   }
 }
 
+void trm_optimizer_tensor_norms(const struct trm_optimizer *optimizer, struct trm_device *device,
+                                const struct trm_update_interval *of, const float *g, double (*norm)[2])
+{
+  for (int t = 0; t < optimizer->tensors; t++) {
+    const size_t begin = optim_tensor_begin(optimizer, t), n = optimizer->tensor[t].end - begin;
+    if (optimizer->tensor[t].vector)
+      continue;
+    device->ops->norm_squared(device, &(struct trm_norm_squared){.x = of->w + begin, .n = n, .result = norm[t]});
+    device->ops->norm_squared(device, &(struct trm_norm_squared){.x = g + begin, .n = n, .result = norm[t] + 1});
+  }
+}
+
 static float optim_trust_ratio(const struct trm_optimizer *optimizer, const struct trm_update *hyper, double w,
                                double g)
 {

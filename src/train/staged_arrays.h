@@ -33,3 +33,9 @@ int trm_staged_arrays_begin(struct trm_staged_arrays *arrays);
 /* The elements [low, high) of g are final: passes them to the strategy, as slot grad_ready says. */
 int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t high,
                             const struct trm_loss_sums *sums);
+
+/* Returns the step in device memory to which passes add their losses (trm_pass.step); NULL: they return them. */
+static inline struct trm_step *trm_staged_arrays_step(const struct trm_staged_arrays *arrays)
+{
+  return arrays->staged ? NULL : arrays->strategy->now;
+}

@@ -90,19 +90,13 @@ static int step_forward_backward(struct trainer *t, const struct trainer_batch *
                          final ? step_gradient_ready : NULL, &to);
 }
 
-/* Returns the step in device memory whose sums the passes add to; NULL: they return them. */
-static struct trm_step *step_in_memory(const struct trainer *t)
-{
-  return t->arrays.staged ? NULL : t->strategy.now;
-}
-
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   size_t from, to;
   trainer_shard(t, batch->high - batch->low, &from, &to);
   const size_t micro_batches = (size_t)t->options->train.accumulate;
   struct trm_pass pass = trainer_pass(t);
-  pass.step = step_in_memory(t);
+  pass.step = trm_staged_arrays_step(&t->arrays);
   for (size_t i = 0; i < micro_batches; i++) {
     const bool last = i + 1 == micro_batches;
     size_t a, b;
@@ -156,7 +150,7 @@ int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, st
 {
   const size_t lanes = (size_t)t->options->run.lanes, first = (size_t)(t->strategy.batch_shard * t->lanes.count);
   struct trm_pass pass = trainer_pass(t);
-  pass.step = step_in_memory(t);
+  pass.step = trm_staged_arrays_step(&t->arrays);
   pass.reduce = NULL; /* a lane is a pass by itself */
   for (int lane = 0; lane < t->lanes.count; lane++) {
     size_t from, to;
@@ -255,7 +249,7 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
 {
   trm_trace_set_step((int64_t)batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
-  if (step_in_memory(t))
+  if (trm_staged_arrays_step(&t->arrays))
     trm_strategy_begin_step(&t->strategy, batch->rate, t->samples - t->position + batch->low, sums);
   int status = trm_staged_arrays_begin(&t->arrays);
   if (status == TRM_OK)
@@ -265,7 +259,7 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
   t->strategy.abandoned = t->slowdown.failed && !t->rows.row; /* a row trainer has made the updates */
   if (t->strategy.abandoned)
     return TRM_OK;
-  if (!step_in_memory(t))
+  if (!trm_staged_arrays_step(&t->arrays))
     trm_strategy_begin_step(&t->strategy, batch->rate, 0, sums);
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }

@@ -233,6 +233,7 @@ static int step_chunks(struct job *job, struct trm_loss_sums *tally)
     }
   for (int m = 0; m < SLOTS; m++)
     batch_free(&batch[m], job);
+  trm_strategy_begin_step(s, 0.05, 0, tally);
   return s->ops->step(s, 0.05, tally);
 }
 

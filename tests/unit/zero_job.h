@@ -224,6 +224,7 @@ static inline int step(struct job *job, uint64_t number, float scale, struct trm
     CHECK(c, trm_model_train(&job->model, &pass, 1.0f / (float)c->batch, sums, on_grad_ready, &context) == TRM_OK);
     batch_free(&batch, job);
   }
+  trm_strategy_begin_step(s, 0.05 - 0.001 * (double)number, 0, sums);
   return s->ops->step(s, 0.05 - 0.001 * (double)number, sums);
 }
 
