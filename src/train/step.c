@@ -244,12 +244,18 @@ static void step_begin_batch(const struct trainer *t, const struct trm_batch_par
   batch->low += from;
 }
 
+/* True if the passes add their losses to the step in device memory; those of a pipeline return them. */
+static bool step_passes_add_losses(const struct trainer *t)
+{
+  return t->grid->size[TRM_AXIS_PIPELINE] == 1 && trm_staged_arrays_step(&t->arrays);
+}
+
 /* Computes the gradient of this rank's shard of the batch and makes the strategy's step, unless the rank fails. */
 static int step_train_batch(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   trm_trace_set_step((int64_t)batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
-  if (trm_staged_arrays_step(&t->arrays))
+  if (step_passes_add_losses(t))
     trm_strategy_begin_step(&t->strategy, batch->rate, t->samples - t->position + batch->low, sums);
   int status = trm_staged_arrays_begin(&t->arrays);
   if (status == TRM_OK)
@@ -259,7 +265,7 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
   t->strategy.abandoned = t->slowdown.failed && !t->rows.row; /* a row trainer has made the updates */
   if (t->strategy.abandoned)
     return TRM_OK;
-  if (!trm_staged_arrays_step(&t->arrays))
+  if (!step_passes_add_losses(t))
     trm_strategy_begin_step(&t->strategy, batch->rate, 0, sums);
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }
