@@ -317,6 +317,8 @@ int trm_model_set_values(struct trm_model *model, enum trm_value_type values)
     if (!model->layer[i].ops->takes_bf16)
       return trm_error(TRM_USAGE, "%s: takes values in float32 alone: train.activations=bf16 cannot be used with it",
                        trm_layer_text(&model->layer[i]));
+  if (values != model->values)
+    model_unbind(model);
   for (int i = 0; i < model->layers; i++)
     model->layer[i].values = values;
   model->values = values;
