@@ -101,7 +101,7 @@ void trm_layout_apply(struct trm_options *options, const struct trm_layout *layo
 /* Counts the arrays of the strategy, without optimizer states in files (parallel.offload). *by_interval: checkpoints
  * read its state interval by interval. *w: the weights, which are no memory; NULL: a parameter provider has them. */
 static int layout_memory_count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout,
-                                        const struct trm_model *model, struct trm_dry_run_account *account,
+                                        struct trm_model *model, struct trm_dry_run_account *account,
                                         bool *by_interval, float **w)
 {
   static char none[] = "";
@@ -124,7 +124,8 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
                                   .optimizer = &optimizer,
                                   .elements = model->parameters,
                                   .boundary = model->boundary,
-                                  .boundaries = model->boundaries};
+                                  .boundaries = model->boundaries,
+                                  .values = model->values};
   trm_strategy_set_options(&strategy, &o);
   strategy.snapshots = trm_strategy_snapshots(&o, job->rows);
   const size_t before = trm_memory_allocated();
@@ -132,6 +133,7 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   *by_interval = strategy.ops->read != NULL;
   *w = strategy.w;
+  trm_model_share_rounded(model, strategy.w, strategy.rounded);
   trm_staged_arrays_free(&arrays);
   strategy.ops->destroy(&strategy);
   if (offloads)
