@@ -29,6 +29,8 @@ static int job_open_device(struct trm_job *job)
   TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas,
                             job->options.device.matmul, index, job->cores.threads));
   job->modules.device = &job->device;
+  if (!job->device.host_memory)
+    trm_info("device: %s", job->device.ops->name);
   return TRM_OK;
 }
 

@@ -121,7 +121,7 @@ static struct trm_dry_run_account *layout_memory_of_device(const struct trm_layo
 /* Counts the arrays of the strategy, without optimizer states in files (parallel.offload). *by_interval: checkpoints
  * read its state interval by interval. *w: the weights, which are no memory; NULL: a parameter provider has them. */
 static int layout_memory_count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout,
-                                        const struct trm_model *model, struct layout_accounts *accounts,
+                                        struct trm_model *model, struct layout_accounts *accounts,
                                         bool *by_interval, float **w)
 {
   static char none[] = "";
@@ -144,7 +144,8 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
                                   .optimizer = &optimizer,
                                   .elements = model->parameters,
                                   .boundary = model->boundary,
-                                  .boundaries = model->boundaries};
+                                  .boundaries = model->boundaries,
+                                  .values = model->values};
   trm_strategy_set_options(&strategy, &o);
   strategy.snapshots = trm_strategy_snapshots(&o, job->rows);
   const size_t before = trm_memory_allocated();
@@ -152,6 +153,7 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   accounts->host.bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   *by_interval = strategy.ops->read != NULL;
   *w = strategy.w;
+  trm_model_share_rounded(model, strategy.w, strategy.rounded);
   trm_staged_arrays_free(&arrays);
   strategy.ops->destroy(&strategy);
   if (offloads)

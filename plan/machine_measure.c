@@ -443,7 +443,7 @@ static void measure_update_run(struct trial *trial, bool backward)
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < optimizer.states; i++)
     state[i] = trial->workspace + (size_t)i * trial->n;
-  const struct trm_update_interval to = {0, trial->n, trial->x, state};
+  const struct trm_update_interval to = {0, trial->n, trial->x, state, NULL};
   trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, &to, trial->y);
 }
 

@@ -150,6 +150,24 @@ tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
+# The module for GPUs on the host (tests/cuda): its kernels by the emulator, its host code by the mock of the runtime.
+trm_test_module = \
+	tests/cuda/emulated.cpp \
+	tests/cuda/emulator.cpp \
+	tests/cuda/emulator.h \
+	tests/cuda/include/cublas_v2.h \
+	tests/cuda/include/cuda_runtime_api.h \
+	tests/cuda/runtime.cpp
+EXTRA_DIST += $(trm_test_module)
+if TRM_CXX
+check_LTLIBRARIES += tests/cuda/trireme_cuda.la
+tests_cuda_trireme_cuda_la_SOURCES = $(trm_test_module) $(trm_cuda_host)
+tests_cuda_trireme_cuda_la_CPPFLAGS = -DTRM_CUDA_EMULATOR -I$(top_srcdir)/tests/cuda/include \
+	-I$(top_srcdir)/tests -I$(top_srcdir)/src -I$(top_srcdir)
+tests_cuda_trireme_cuda_la_CXXFLAGS = -std=c++17 -O2 -g -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off \
+	$(TRM_SANITIZE)
+tests_cuda_trireme_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
+endif
 # For scripts: the difference between two checkpoints.
 tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_program_extra)
 trm_test_scripts += \
@@ -160,6 +178,7 @@ trm_test_scripts += \
 	tests/readme.sh \
 	tests/bad_input.sh \
 	tests/combinations.sh \
+	tests/cuda.sh \
 	tests/exchange.sh \
 	tests/train.sh \
 	tests/async.sh \
