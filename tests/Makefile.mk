@@ -75,7 +75,8 @@ tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_p
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
-tests_unit_test_plan_SOURCES = tests/unit/test_plan.c $(trm_program_extra)
+tests_unit_test_plan_SOURCES = tests/unit/test_plan.c tests/support/pretend_device.c tests/support/pretend_device.h \
+	$(trm_program_extra)
 tests_unit_test_slowdown_SOURCES = tests/unit/test_slowdown.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)

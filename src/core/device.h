@@ -771,6 +771,7 @@ struct trm_device {
   void *impl;        /* the implementation's */
   struct trm_device *host; /* the CPU beside a device that has memory of its own or lacks kernels; else NULL */
   double *number;          /* device, one: a result on its way to the host; NULL with host_memory */
+  size_t memory_bytes;     /* of its own memory, free when it was opened; 0 with host_memory */
 };
 
 /* Returns the device whose memory is the host's: the device itself, or the CPU beside it. */

@@ -189,6 +189,7 @@ static int pretend_open(struct trm_device *device, int index, int threads, const
   device->blas = p->cpu.blas;
   device->threads = p->cpu.threads;
   device->host_memory = false;
+  device->memory_bytes = (size_t)1 << 30;
   return TRM_OK;
 }
 
