@@ -180,6 +180,7 @@ static int train_charge_arrays(struct trainer *t)
 static int train_create_strategy(struct trainer *t)
 {
   const bool flushes = t->grid->size[TRM_AXIS_PIPELINE] == 1 || trm_schedule_flushes(&t->stages.pipeline.schedule);
+  const bool stages = t->device_memory && t->grid->size[TRM_AXIS_DATA] > 1; /* any rank; the ranks share arrays */
   TRM_CHECK(train_charge_arrays(t));
   t->strategy = (struct trm_strategy){
     .ops = t->modules->strategy,
@@ -191,7 +192,7 @@ static int train_create_strategy(struct trainer *t)
     .elements = t->model.parameters,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
-    .values = flushes ? t->model.values : TRM_VALUES_F32, /* otherwise passes read versions of the weights */
+    .values = flushes && !stages ? t->model.values : TRM_VALUES_F32, /* otherwise passes read copies of the weights */
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
