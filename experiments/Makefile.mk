@@ -4,6 +4,11 @@ EXTRA_DIST += \
 	experiments/quickstart/config.yaml \
 	experiments/quickstart/quickstart.sbatch
 EXTRA_DIST += \
+	experiments/hybrid/README.md \
+	experiments/hybrid/config.yaml \
+	experiments/hybrid/hetjob.sbatch \
+	experiments/hybrid/mpmd.sbatch
+EXTRA_DIST += \
 	experiments/lenet5-fashion/README.md \
 	experiments/lenet5-fashion/config.yaml \
 	experiments/lenet5-fashion/curves.svg

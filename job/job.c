@@ -1,5 +1,6 @@
 #include "job/job.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -28,6 +29,8 @@ static int job_open_device(struct trm_job *job)
   TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas,
                             job->options.device.matmul, index, job->cores.threads));
   job->modules.device = &job->device;
+  if (!job->device.host_memory)
+    trm_info("device: %s", job->device.ops->name);
   return TRM_OK;
 }
 
@@ -35,6 +38,61 @@ void trm_job_init(struct trm_job *job)
 {
   memset(job, 0, sizeof *job);
   trm_options_default(&job->options);
+}
+
+/* True for options of a rank: a job of unlike ranks has several commands. */
+static bool job_may_differ(const struct trm_option *row)
+{
+  return strncmp(row->name, "device.", 7) == 0 || strcmp(row->name, "parallel.threads") == 0;
+}
+
+/* Appends "NAME: VALUE\n". */
+static void job_append_option(char **text, const struct trm_options *options, const struct trm_option *row)
+{
+  char *value = trm_options_value_text(options, row);
+  trm_append(text, "%s: %s\n", row->name, value);
+  free(value);
+}
+
+/* Compares the options of this rank with rank 0's text of them. */
+static int job_compare_options(const struct trm_options *options, const char *text)
+{
+  for (const struct trm_option *row = trm_option_table; row->name; row++) {
+    char *mine = NULL;
+    if (job_may_differ(row))
+      continue;
+    job_append_option(&mine, options, row);
+    const size_t length = strlen(mine);
+    const bool same = strncmp(mine, text, length) == 0;
+    if (!same)
+      trm_error(TRM_USAGE, "%.*s on rank %d, and rank 0 has %.*s: only device.* and parallel.threads may differ "
+                "between the ranks of a job", (int)length - 1, mine, trm_log_rank(), (int)strcspn(text, "\n"), text);
+    trm_free(mine);
+    if (!same)
+      return TRM_USAGE;
+    text += length;
+  }
+  return TRM_OK;
+}
+
+/* Several commands may start the ranks of a job (mpiexec A : B); their options must be one run's. Collective. */
+static int job_check_options(const struct trm_options *options, struct trm_comm *comm)
+{
+  char *text = NULL;
+  int64_t bytes;
+  if (comm->size == 1)
+    return TRM_OK;
+  for (const struct trm_option *row = trm_option_table; row->name && comm->rank == 0; row++)
+    if (!job_may_differ(row))
+      job_append_option(&text, options, row);
+  bytes = text ? (int64_t)strlen(text) + 1 : 0;
+  comm->ops->broadcast(comm, &bytes, 1, TRM_INT64, 0);
+  if (comm->rank > 0)
+    text = trm_alloc((size_t)bytes, "options of rank 0");
+  comm->ops->broadcast(comm, text, (size_t)bytes, TRM_BYTE, 0);
+  const int status = job_compare_options(options, text);
+  trm_free(text);
+  return trm_agree(comm, status);
 }
 
 int trm_job_open(struct trm_job *job, int status)
@@ -47,6 +105,8 @@ int trm_job_open(struct trm_job *job, int status)
   TRM_CHECK(network->start(&job->options, &modules->comm));
   job->network = network;
   TRM_CHECK(trm_agree(modules->comm, status));
+  if (!network->in_one_process)
+    TRM_CHECK(job_check_options(&job->options, modules->comm));
   trm_log_set_quiet(job->options.log.quiet);
   modules->strategy = trm_strategy_find(job->options.strategy.name);
   modules->dataset = &trm_dataset_hdf5;

@@ -32,6 +32,8 @@ libtrireme_la_SOURCES += \
 	kernels/host_kernels.c \
 	kernels/host_kernels.h \
 	kernels/kernels.h \
+	kernels/module.c \
+	kernels/module.h \
 	kernels/timed_device.c \
 	kernels/timed_device.h
 EXTRA_DIST += kernels/README.md

@@ -1,10 +1,11 @@
-/* The table of devices, and opening and closing by name. */
+/* The table of devices that are built in, and opening and closing by name. */
 #include <string.h>
 
 #include "blas/blas.h"
 #include "core/status.h"
 #include "kernels/host_kernels.h"
 #include "kernels/kernels.h"
+#include "kernels/module.h"
 
 const struct trm_device_ops *const trm_device_table[] = {&trm_device_cpu, NULL};
 
@@ -21,28 +22,50 @@ int trm_device_open_ops(struct trm_device *device, const struct trm_device_ops *
   return status;
 }
 
+/* Names the devices of the table. */
+static void devices_list(char *known, size_t bytes)
+{
+  for (int i = 0; trm_device_table[i]; i++) {
+    strncat(known, ", ", bytes - strlen(known) - 1);
+    strncat(known, trm_device_table[i]->name, bytes - strlen(known) - 1);
+  }
+}
+
+/* Returns the operations of the device; NULL: an error is recorded. auto: a module's if it has a processor. */
+static const struct trm_device_ops *devices_find(const char *name)
+{
+  const bool any = !strcmp(name, "auto");
+  const struct trm_module *module;
+  char known[128] = "auto, cuda";
+  int processors;
+
+  for (int i = 0; trm_device_table[i]; i++)
+    if (!strcmp(name, trm_device_table[i]->name))
+      return trm_device_table[i];
+  if (!any && strcmp(name, "cuda") != 0) {
+    devices_list(known, sizeof known);
+    trm_error(TRM_USAGE, "device.name=%s: there is no such device (there are %s)", name, known);
+    return NULL;
+  }
+  if (trm_module_find("cuda", &module) == TRM_OK && module->processors(&processors) == TRM_OK)
+    return module->ops;
+  return any ? trm_device_table[0] : NULL;
+}
+
 int trm_device_open(struct trm_device *device, const char *name, const char *blas, enum trm_matmul matmul, int index,
                     int threads)
 {
   const struct trm_blas_ops *products = trm_blas_find(blas, matmul);
-  char known[128] = "auto";
 
   *device = (struct trm_device){.ops = NULL};
   if (!products)
     return TRM_USAGE;
   if (threads < 0 || index < 0)
     return trm_error(TRM_USAGE, "device %s: index %d and %d threads: neither can be negative", name, index, threads);
-  for (int i = 0; trm_device_table[i]; i++) {
-    if (!strcmp(name, trm_device_table[i]->name))
-      return trm_device_open_ops(device, trm_device_table[i], products, index, threads);
-    if (!strcmp(name, "auto") && trm_device_open_ops(device, trm_device_table[i], products, index, threads) == TRM_OK)
-      return TRM_OK;
-    strncat(known, ", ", sizeof(known) - strlen(known) - 1);
-    strncat(known, trm_device_table[i]->name, sizeof(known) - strlen(known) - 1);
-  }
-  if (!strcmp(name, "auto"))
-    return TRM_FAILED; /* trm_error has the last device's message */
-  return trm_error(TRM_USAGE, "device.name=%s: this build has no such device (it has %s)", name, known);
+  const struct trm_device_ops *ops = devices_find(name);
+  if (!ops)
+    return !strcmp(name, "cuda") ? TRM_FAILED : TRM_USAGE;
+  return trm_device_open_ops(device, ops, products, index, threads);
 }
 
 void trm_device_close(struct trm_device *device)

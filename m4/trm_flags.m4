@@ -20,6 +20,21 @@ static alignas(64) float data[16];
 CFLAGS=$trm_save_CFLAGS
 ])
 
+# TRM_CXX17: whether the C++ compiler, which only the module for GPUs and its tests need, compiles C++17.
+AC_DEFUN([TRM_CXX17], [
+AC_LANG_PUSH([C++])
+trm_save_CXXFLAGS=$CXXFLAGS
+CXXFLAGS="$CXXFLAGS -std=c++17"
+AC_MSG_CHECKING([whether $CXX compiles C++17])
+AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <functional>
+#include <tuple>]], [[std::tuple<int> x(1); return std::apply([](auto a) { return a; }, x) - 1]])],
+  [trm_cxx_works=yes], [trm_cxx_works=no])
+AC_MSG_RESULT([$trm_cxx_works])
+AC_SUBST([trm_cxx_works])
+CXXFLAGS=$trm_save_CXXFLAGS
+AC_LANG_POP([C++])
+])
+
 # TRM_FLAGS: sets TRM_CFLAGS and TRM_LDFLAGS. Runs after the dependencies, so that -Werror and sanitizers do not affect
 # their checks.
 AC_DEFUN([TRM_FLAGS], [
@@ -88,6 +103,7 @@ AS_IF([test "x$enable_sanitizer" != xno],
    # clang then cannot vectorize "#pragma omp simd" loops, and warns.
    TRM_CC_FLAG([TRM_CFLAGS], [-Wno-pass-failed])
    TRM_LDFLAGS="$TRM_LDFLAGS $trm_sanitize"])
+AC_SUBST([TRM_SANITIZE], [$trm_sanitize])
 AM_CONDITIONAL([TRM_SANITIZER], [test "x$enable_sanitizer" != xno])
 
 AC_ARG_ENABLE([werror],

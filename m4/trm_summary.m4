@@ -20,6 +20,8 @@ trm_sum_cunit="yes $trm_version_CUNIT: make check can run"
 test "$trm_have_CUNIT" = yes || trm_sum_cunit="no: make check cannot run (Debian: libcunit1-dev)"
 trm_sum_rsvg="yes $trm_version_RSVG: pictures of runs as PDF and PNG"
 test "$trm_have_RSVG" = yes || trm_sum_rsvg="no: pictures of runs as SVG only (Debian: librsvg2-dev)"
+trm_sum_cuda="yes $trm_cuda_version:$trm_cuda_archs, not yet run on a device"
+test $trm_have_cuda = yes || trm_sum_cuda="no: no module for GPUs (--with-cuda=DIR)"
 trm_sum_doxygen=$DOXYGEN
 test "x$DOXYGEN" != x || trm_sum_doxygen="no: no reference pages (Debian: doxygen)"
 AS_IF([test "x$silent" != xyes], [AS_ECHO(["
@@ -38,6 +40,7 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
   zlib           $trm_sum_zlib
   PCRE2          $trm_sum_pcre2
   protobuf-c     $trm_sum_onnx
+  CUDA           $trm_sum_cuda
   CUnit          $trm_sum_cunit
   librsvg        $trm_sum_rsvg
   doxygen        $trm_sum_doxygen

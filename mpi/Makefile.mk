@@ -69,6 +69,7 @@ libtrireme_la_SOURCES += \
 	mpi/sync/norms.c \
 	mpi/sync/sync.c \
 	mpi/sync/sync.h \
+	mpi/sync/sync_alone.c \
 	mpi/sync/sync_arrays.c \
 	mpi/sync/sync_private.h \
 	mpi/sync/zero.c \

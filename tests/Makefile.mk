@@ -36,6 +36,7 @@ trm_test_programs += \
 	tests/unit/test_plan \
 	tests/unit/test_random \
 	tests/unit/test_recompute \
+	tests/unit/test_step \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
@@ -46,6 +47,7 @@ trm_test_programs += \
 	tests/unit/test_self \
 	tests/unit/test_sequences \
 	tests/unit/test_sha256 \
+	tests/unit/test_shares \
 	tests/unit/test_slowdown \
 	tests/unit/test_staleness \
 	tests/unit/test_status \
@@ -74,7 +76,8 @@ tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_p
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
-tests_unit_test_plan_SOURCES = tests/unit/test_plan.c $(trm_program_extra)
+tests_unit_test_plan_SOURCES = tests/unit/test_plan.c tests/support/pretend_device.c tests/support/pretend_device.h \
+	$(trm_program_extra)
 tests_unit_test_slowdown_SOURCES = tests/unit/test_slowdown.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
@@ -85,6 +88,7 @@ tests_unit_test_options_SOURCES = tests/unit/test_options.c tests/unit/messages.
 tests_unit_test_random_SOURCES = tests/unit/test_random.c $(trm_program_extra)
 tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_thread_level_SOURCES = tests/unit/test_thread_level.c $(trm_program_extra)
+tests_unit_test_shares_SOURCES = tests/unit/test_shares.c $(trm_program_extra)
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
@@ -141,6 +145,7 @@ tests_unit_test_pipeline_versions_SOURCES = tests/unit/test_pipeline_versions.c 
 tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(trm_test_reference)
 tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
 tests_unit_test_reference_values_SOURCES = tests/unit/test_reference_values.c $(trm_test_reference)
+tests_unit_test_step_SOURCES = tests/unit/test_step.c $(trm_test_devices) $(trm_program_extra)
 tests_unit_test_recompute_SOURCES = tests/unit/test_recompute.c $(trm_test_nn)
 tests_unit_test_sample_SOURCES = tests/unit/test_sample.c $(trm_program_extra)
 tests_unit_test_schedule_SOURCES = tests/unit/test_schedule.c $(trm_program_extra)
@@ -149,6 +154,24 @@ tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
+# The module for GPUs on the host (tests/cuda): its kernels by the emulator, its host code by the mock of the runtime.
+trm_test_module = \
+	tests/cuda/emulated.cpp \
+	tests/cuda/emulator.cpp \
+	tests/cuda/emulator.h \
+	tests/cuda/include/cublas_v2.h \
+	tests/cuda/include/cuda_runtime_api.h \
+	tests/cuda/runtime.cpp
+EXTRA_DIST += $(trm_test_module)
+if TRM_CXX
+check_LTLIBRARIES += tests/cuda/trireme_cuda.la
+tests_cuda_trireme_cuda_la_SOURCES = $(trm_test_module) $(trm_cuda_host)
+tests_cuda_trireme_cuda_la_CPPFLAGS = -DTRM_CUDA_EMULATOR -I$(top_srcdir)/tests/cuda/include \
+	-I$(top_srcdir)/tests -I$(top_srcdir)/src -I$(top_srcdir)
+tests_cuda_trireme_cuda_la_CXXFLAGS = -std=c++17 -O2 -g -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off \
+	$(TRM_SANITIZE)
+tests_cuda_trireme_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
+endif
 # For scripts: the difference between two checkpoints.
 tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_program_extra)
 trm_test_scripts += \
@@ -159,6 +182,7 @@ trm_test_scripts += \
 	tests/readme.sh \
 	tests/bad_input.sh \
 	tests/combinations.sh \
+	tests/cuda.sh \
 	tests/exchange.sh \
 	tests/train.sh \
 	tests/async.sh \
@@ -170,12 +194,14 @@ trm_test_scripts += \
 	tests/async_evaluate.sh \
 	tests/models.sh \
 	tests/layouts.sh \
+	tests/hybrid.sh \
 	tests/machine.sh \
 	tests/layouts_resume.sh \
 	tests/bubble.sh \
 	tests/pipeline_async.sh \
 	tests/async_server_weights.sh \
 	tests/replay.sh \
+	tests/values.sh \
 	tests/virtual.sh \
 	tests/report.sh \
 	tests/generate.sh \

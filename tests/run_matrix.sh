@@ -10,12 +10,11 @@ case ${program##*/} in
   test_async_server_weights | test_async_ssp | test_hogwild) ranks="1 2 3 9" ;;
   test_comm) ranks="1 2 3 4 5 7 9" ;;
   test_datasets) ranks="1 2 3 8" ;;
-  test_device_ranks) ranks="1 2 3" ;;
   test_staleness | test_validation) ranks="1 3" ;;
   test_param_server | test_batch_assignment | test_async_peers) ranks="1 2 3 5 8 9" ;;
   test_async_turns) ranks="2 4 5" ;;
   test_mapped | test_pipeline | test_pipeline_versions | test_local_state | test_tensor | test_trace) ranks="1 2 3 4" ;;
-  test_zero | test_zero_state) ranks="1 2 3 4" ;;
+  test_zero | test_zero_state | test_device_ranks) ranks="1 2 3 4" ;;
   test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 5 8" ;; # each case creates its own communicators
   *) exec "$@" ;;
 esac

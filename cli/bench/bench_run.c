@@ -98,7 +98,8 @@ static int bench_run_open_strategy(struct bench_run *run)
                                         .optimizer = &run->optimizer,
                                         .elements = run->model.parameters,
                                         .boundary = run->model.boundary,
-                                        .boundaries = run->model.boundaries};
+                                        .boundaries = run->model.boundaries,
+                                        .values = run->model.values};
   trm_strategy_set_options(&run->strategy, &run->job->options);
   return trm_staged_arrays_create(&run->arrays, &run->strategy);
 }
@@ -117,6 +118,7 @@ int bench_run_open(struct bench_run *run)
   TRM_CHECK(trm_model_set_values(&run->model, options->train.activations));
   TRM_CHECK(trm_optimizer_create(&run->optimizer, options, &run->model));
   TRM_CHECK(bench_run_open_strategy(run));
+  trm_model_share_rounded(&run->model, run->strategy.w, run->strategy.rounded);
   float *passes_w = trm_staged_arrays_load(&run->arrays, run->strategy.w);
   int status = trm_model_bind(&run->model, &run->device, passes_w, run->arrays.g, (size_t)run->batch, true);
   if (status == TRM_OK)
@@ -173,19 +175,27 @@ int bench_run_step(struct bench_run *run, double *computed)
                                   .tokens = tokens ? run->x[turn] : NULL,
                                   .target_class = run->target[turn]};
   const uint64_t global = (uint64_t)rows * (uint64_t)run->comm->size;
+  const double rate = run->job->options.optim.rate;
+  struct trm_step *now = trm_staged_arrays_step(&run->arrays);
+  const uint64_t first_row = run->steps * global + rows * (uint64_t)strategy->batch_shard;
   const struct trm_pass pass = {.device = &run->device,
-                                .provider = run->strategy.provider,
+                                .provider = run->arrays.provider,
                                 .input = &input,
                                 .training = true,
                                 .seed = 1,
-                                .first_row = run->steps * global + rows * (uint64_t)strategy->batch_shard,
+                                .first_row = now ? 0 : first_row,
+                                .step = now,
                                 .reduce = strategy->ops->lockstep && run->comm->size > 1 ? bench_run_reduce_sums : NULL,
                                 .reduce_context = run->comm};
   struct trm_loss_sums sums = {0};
+  if (now)
+    trm_strategy_begin_step(strategy, rate, first_row, &sums);
   TRM_CHECK(trm_staged_arrays_begin(&run->arrays));
   struct grad_ready_context to = {&run->arrays, &sums};
   TRM_CHECK(trm_model_train(&run->model, &pass, 1 / (float)global, &sums, bench_run_grad_ready, &to));
   *computed = run->comm->ops->clock(run->comm);
-  TRM_CHECK(strategy->ops->step(strategy, run->job->options.optim.rate, &sums));
+  if (!now)
+    trm_strategy_begin_step(strategy, rate, first_row, &sums);
+  TRM_CHECK(strategy->ops->step(strategy, rate, &sums));
   return run->device.ops->sync(&run->device);
 }

@@ -75,8 +75,8 @@ static float attention_factor(const struct trm_attention *shape)
   return 1 / sqrtf((float)shape->head_dim);
 }
 
-/* The factor of the scores in their product. oneDNN would scale products of bfloat16 in a pass of its own: then it is 1,
- * and the exponentials scale. */
+/* The factor of the scores in their product: 1 for bfloat16, which oneDNN would scale in a pass of its own, and the
+ * exponentials scale. */
 static float attention_alpha(const struct attention *it)
 {
   return it->type == TRM_VALUES_F32 ? attention_factor(it->shape) : 1;

@@ -118,7 +118,7 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 {
   (void)low;
   struct sync *s = strategy->impl;
-  if (strategy->comm->size == 1)
+  if (strategy->now)
     return TRM_OK;
   TRM_CHECK(sync_publish_progress(strategy, high, sums));
   if (!sync_has_other_nodes(s) || strategy->lanes > 0)
@@ -156,22 +156,14 @@ struct trm_update sync_make_update(const struct trm_strategy *strategy, double r
   return update;
 }
 
-/* Elements of which a norm is computed at a time, before they are added: the same bits on every rank of any layout. In
- * the device's own memory, where every norm is waited for, as many as there are. */
-static size_t sync_norm_unit(const struct trm_strategy *strategy)
-{
-  return strategy->device->host_memory ? SYNC_UNIT : SIZE_MAX;
-}
-
-/* Computes the squared norm of the whole summed gradient. */
+/* Computes the squared norm of the whole summed gradient, unit by unit: the same bits on every rank of any layout. */
 static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_squared)
 {
   struct sync *s = strategy->impl;
-  const size_t unit = sync_norm_unit(strategy);
   for (int b = 0; b < s->buckets; b++) {
     const struct interval slice = s->bucket[b].slice;
-    for (size_t at = slice.low, n; at < slice.high; at += n) {
-      n = slice.high - at < unit ? slice.high - at : unit;
+    for (size_t at = slice.low; at < slice.high; at += SYNC_UNIT) {
+      const size_t n = slice.high - at < SYNC_UNIT ? slice.high - at : SYNC_UNIT;
       s->unit_norms[at / SYNC_UNIT] =
         trm_optimizer_norm_squared(strategy->optimizer, strategy->device, at, n, strategy->g + at);
     }
@@ -184,8 +176,7 @@ static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_square
   return TRM_OK;
 }
 
-/* Sets state to the addresses of element `at` in the states; NULL beyond the last. */
-static void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
+void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
 {
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)
     state[i] = s->state[i].data ? s->state[i].data + at : NULL;
@@ -197,26 +188,26 @@ static void sync_apply_update(struct trm_strategy *strategy, const struct trm_up
   struct sync *s = strategy->impl;
   float *state[TRM_MAX_STATES - 1];
   sync_states_at(s, at, state);
-  const struct trm_update_interval to = {at, n, strategy->w + at, state};
+  trm_bf16 *rounded = strategy->rounded ? strategy->rounded + at : NULL;
+  const struct trm_update_interval to = {at, n, strategy->w + at, state, rounded};
   trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, &to, g);
 }
 
-/* Computes the trust ratios of all tensors, from norms that are added so, too. */
+/* Computes the trust ratios of all tensors, from norms that are added unit by unit, too. */
 static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_update *update)
 {
   struct sync *s = strategy->impl;
   const struct trm_optimizer *optimizer = strategy->optimizer;
-  const size_t unit = sync_norm_unit(strategy);
   for (int b = 0; b < s->buckets; b++) {
     const size_t at = s->bucket[b].slice.low, n = s->bucket[b].slice.high - at;
     float *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
     sync_states_at(s, at, state);
-    const struct trm_update_interval to = {at, n, strategy->w + at, state};
+    const struct trm_update_interval to = {at, n, strategy->w + at, state, NULL};
     trm_optimizer_prepare(optimizer, strategy->device, update, &to, g);
-    trm_optimizer_partial_norms(optimizer, strategy->device, unit, &to, g, s->tensor_norms);
+    trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, &to, g, s->tensor_norms);
   }
   TRM_CHECK(sync_node_barrier(strategy));
-  sync_ratios(strategy, update, unit, s->tensor_norms, s->ratios);
+  sync_ratios(strategy, update, SYNC_UNIT, s->tensor_norms, s->ratios);
   return TRM_OK;
 }
 
@@ -318,6 +309,8 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
   const bool ratios = trm_optimizer_has_trust_ratios(strategy->optimizer);
   const bool sums_first = clips || ratios || sync_has_other_nodes(s) || s->node->size == 1;
 
+  if (strategy->now)
+    return sync_alone_step(strategy, sums);
   TRM_CHECK(sync_publish_progress(strategy, strategy->elements, sums));
   if (sums_first) {
     TRM_CHECK(sync_node_barrier(strategy)); /* all gradients of the node are complete */
@@ -392,6 +385,10 @@ static int sync_restore(struct trm_strategy *strategy, const float *const from[T
   for (int i = 0; i < TRM_MAX_STATES; i++)
     if (s->node->rank == 0 && from[i] && to[i])
       strategy->device->ops->upload(strategy->device, to[i], from[i], strategy->elements * sizeof(float));
+  if (s->node->rank == 0 && strategy->rounded)
+    strategy->device->ops->convert(strategy->device, &(struct trm_convert){
+      .from = strategy->w, .to = strategy->rounded, .n = strategy->elements, .type_from = TRM_VALUES_F32,
+      .type_to = TRM_VALUES_BF16});
   strategy->updates = updates;
   return sync_node_barrier(strategy);
 }

@@ -41,6 +41,7 @@ struct sync {
   struct trm_comm *node;  /* the ranks that share the arrays */
   struct trm_comm *cross; /* one rank per node: those with this rank's number in its node */
   struct array w, gradients, state[TRM_MAX_STATES - 1]; /* gradients: one for each rank */
+  struct array rounded;  /* strategy->rounded, in half the floats */
   const float **addends; /* (node->size) scratch: gradients of the node's ranks */
   size_t block;          /* elements of a block: a rank's share of the arrays, if that is less than SYNC_BLOCK */
   float *block_sum;      /* device, (block) */
@@ -56,7 +57,8 @@ struct sync {
   double *unit_norms;        /* (units) squared norms, if gradients are clipped */
   double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) if the rule has trust ratios */
 
-  float *ratios; /* (tensors) trust ratios; private */
+  float *ratios; /* device, (tensors) trust ratios; private */
+  double (*device_norms)[2]; /* (tensors) of one rank, whose device's memory is not the host's */
   float *view[TRM_MAX_STATES]; /* host, (elements): copies for checkpoints, from the first one on, of arrays in the
                                   device's own memory */
 };
@@ -77,3 +79,9 @@ const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy);
  * eval_weights, batch_shard and batch_shards. */
 int sync_create(struct trm_strategy *strategy);
 void sync_destroy(struct trm_strategy *strategy); /* collective */
+
+/* Sets state to the addresses of element `at` in the states; NULL beyond the last. */
+void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1]);
+
+/* Slot step of one rank alone, which has strategy->now (sync_alone.c). */
+int sync_alone_step(struct trm_strategy *strategy, struct trm_loss_sums *sums);

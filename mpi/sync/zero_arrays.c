@@ -140,7 +140,6 @@ static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots 
                                     enum trm_memory_use use)
 {
   const struct zero *z = strategy->impl;
-  const bool on_host = strategy->device->host_memory;
   const char *what = trm_memory_name(use);
   size_t capacity = 0;
   use = per_unit ? use : TRM_MEMORY_UNITS;
@@ -154,15 +153,13 @@ static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots 
   for (int i = 0; i < slots->count; i++)
     capacity += slots->slot[i].capacity;
   TRM_CHECK(zero_arrays_slots_alloc(strategy, slots, capacity, use));
-  float *data = slots->memory, *host = on_host ? NULL : trm_alloc(capacity * sizeof *host, what);
+  float *data = slots->memory;
   for (int i = 0; i < slots->count; i++) {
     struct slot *slot = &slots->slot[i];
     slot->unit = -1;
     slot->data = data;
-    slot->host = on_host ? data : host;
     slot->request = trm_alloc((size_t)z->max_chunks * sizeof *slot->request, what);
     data += slot->capacity;
-    host = host ? host + slot->capacity : NULL;
   }
   return TRM_OK;
 }
@@ -170,8 +167,6 @@ static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots 
 static void zero_arrays_slots_free(const struct zero *z, struct slots *slots)
 {
   for (int i = 0; i < slots->count; i++) {
-    if (i == 0 && slots->slot[i].host != slots->slot[i].data)
-      trm_free(slots->slot[i].host);
     trm_free(slots->slot[i].request);
     trm_free(slots->slot[i].received);
   }
@@ -197,10 +192,7 @@ static int zero_arrays_shards_create(struct trm_strategy *strategy, struct zero 
   TRM_CHECK(zero_arrays_alloc(strategy, z->shard_size, TRM_MEMORY_GRADIENTS, &z->g));
   for (int i = 0; i < strategy->optimizer->states - (z->averages.per_unit ? 1 : 0); i++)
     TRM_CHECK(zero_arrays_state_create(strategy, z, i));
-  size_t max = 0;
-  for (int u = 0; u < z->units; u++)
-    max = z->unit[u].shard_size > max ? z->unit[u].shard_size : max;
-  return strategy->device->host_memory ? TRM_OK : zero_arrays_alloc(strategy, max, TRM_MEMORY_GRADIENTS, &z->received);
+  return TRM_OK;
 }
 
 static int zero_arrays_statistics_create(struct trm_strategy *strategy, struct zero *z)
@@ -250,7 +242,7 @@ static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *
   }
   z->group = node ? node : trm_comm_group(comm, TRM_GROUP_ALL, NULL, comm->rank);
   z->cross = node && node->size < comm->size ? trm_comm_group(comm, TRM_GROUP_ACROSS_NODES, node, comm->rank) : NULL;
-  z->node_shared = node && shares && strategy->device->host_memory && z->level > 1 && node->size > 1;
+  z->node_shared = node && shares && z->level > 1 && node->size > 1;
 }
 
 int zero_arrays_create(struct trm_strategy *strategy)

@@ -28,19 +28,6 @@ float *zero_shard_data(const struct zero *z, int array, const struct chunk *chun
          (size_t)z->group->rank * chunk->shard_size;
 }
 
-/* Copies to host memory for the network, if the device has separate memory. */
-static void zero_exchange_download(struct trm_strategy *strategy, float *host, const float *data, size_t n)
-{
-  if (!strategy->device->host_memory)
-    strategy->device->ops->download(strategy->device, host, data, n * sizeof *host);
-}
-
-static void zero_exchange_upload(struct trm_strategy *strategy, float *data, const float *host, size_t n)
-{
-  if (!strategy->device->host_memory)
-    strategy->device->ops->upload(strategy->device, data, host, n * sizeof *host);
-}
-
 /* Waits for the device. Ends the job if it failed, since others wait for this rank. */
 static void zero_exchange_device_wait(struct trm_strategy *strategy)
 {
@@ -74,7 +61,6 @@ static void zero_exchange_gather_finish(struct trm_strategy *strategy, struct sl
     return;
   const struct unit *unit = &z->unit[slot->unit];
   zero_exchange_wait(strategy, slot, unit->last_chunk - unit->first_chunk);
-  zero_exchange_upload(strategy, slot->data, slot->host, unit->capacity);
   slot->in_flight = false;
 }
 
@@ -91,11 +77,8 @@ static void zero_exchange_gather_begin(struct trm_strategy *strategy, struct slo
   const double before = comm->ops->clock(comm);
   for (int p = unit->first_chunk; p < unit->last_chunk; p++) {
     const struct chunk *chunk = &z->chunk[p];
-    float *all = slot->host + (chunk->low - unit->low), *block = all + (size_t)comm->rank * chunk->shard_size;
-    const float *mine = zero_shard_data(z, array, chunk);
-    zero_exchange_download(strategy, block, mine, chunk->shard_size);
-    comm->ops->allgather_begin(comm, strategy->device->host_memory ? mine : block, all, chunk->shard_size, TRM_FLOAT,
-                               &slot->request[p - unit->first_chunk]);
+    comm->ops->allgather_begin(comm, zero_shard_data(z, array, chunk), slot->data + (chunk->low - unit->low),
+                               chunk->shard_size, TRM_FLOAT, &slot->request[p - unit->first_chunk]);
   }
   sync_end_timing(comm, before, &strategy->comm_s, "all-gather, begun", TRM_TRACE_COMMUNICATION);
 }
@@ -238,17 +221,13 @@ static void zero_exchange_scatter_finish(struct trm_strategy *strategy, struct s
     return;
   }
   struct unit *unit = &z->unit[slot->unit];
-  struct trm_device *device = strategy->device;
   const size_t n = unit->shard_size;
   float *shard = z->g + z->chunk[unit->first_chunk].shard_offset;
-  const float *const both[] = {shard, device->host_memory ? slot->received : z->received};
+  const float *const both[] = {shard, slot->received};
   zero_exchange_wait(strategy, slot, unit->last_chunk - unit->first_chunk);
   slot->in_flight = false;
-  zero_exchange_upload(strategy, z->received, slot->received, n);
   if (unit->accumulated)
-    device->ops->sum(device, &(struct trm_sum){.to = shard, .from = both, .count = 2, .n = n});
-  else if (!device->host_memory)
-    device->ops->copy(device, shard, z->received, n * sizeof *shard);
+    strategy->device->ops->sum(strategy->device, &(struct trm_sum){.to = shard, .from = both, .count = 2, .n = n});
   unit->accumulated = z->provider.overwrites_gradient; /* otherwise the next gradient includes this one */
 }
 
@@ -281,39 +260,23 @@ void zero_gradient_release(struct trm_strategy *strategy, int u)
   struct trm_comm *comm = z->group;
   const struct unit *unit = &z->unit[u];
   struct slot *slot = zero_exchange_slot(z, &z->gradients, u);
-  const bool on_host = strategy->device->host_memory, staged = unit->accumulated || !on_host;
   zero_exchange_device_wait(strategy);
   if (z->node_shared) {
     zero_exchange_node_release(strategy, slot);
     return;
   }
-  zero_exchange_download(strategy, slot->host, slot->data, unit->capacity);
-  if (staged && !slot->received)
+  if (unit->accumulated && !slot->received)
     slot->received = trm_alloc(slot->capacity / (size_t)comm->size * sizeof *slot->received, "gradients");
   const double before = comm->ops->clock(comm);
   for (int p = unit->first_chunk; p < unit->last_chunk; p++) {
     const struct chunk *chunk = &z->chunk[p];
-    float *to = staged ? slot->received + (chunk->shard_offset - z->chunk[unit->first_chunk].shard_offset)
-                       : z->g + chunk->shard_offset;
-    comm->ops->reduce_scatter_begin(comm, slot->host + (chunk->low - unit->low), to, chunk->shard_size, TRM_FLOAT,
+    float *to = unit->accumulated ? slot->received + (chunk->shard_offset - z->chunk[unit->first_chunk].shard_offset)
+                                  : z->g + chunk->shard_offset;
+    comm->ops->reduce_scatter_begin(comm, slot->data + (chunk->low - unit->low), to, chunk->shard_size, TRM_FLOAT,
                                     TRM_SUM, &slot->request[p - unit->first_chunk]);
   }
   sync_end_timing(comm, before, &strategy->comm_s, "reduce-scatter, begun", TRM_TRACE_COMMUNICATION);
   slot->in_flight = true;
-}
-
-/* All-reduces the shards, sums over a group, between the groups. */
-static void zero_exchange_groups_allreduce(struct trm_strategy *strategy)
-{
-  struct zero *z = strategy->impl;
-  const bool on_host = strategy->device->host_memory;
-  float *host = on_host ? z->g : trm_alloc(z->shard_size * sizeof *host, "gradients");
-  zero_exchange_download(strategy, host, z->g, z->shard_size);
-  sync_allreduce(strategy, z->cross, host, z->shard_size, TRM_FLOAT, "sum over groups");
-  zero_exchange_upload(strategy, z->g, host, z->shard_size);
-  z->cross_reduced = true;
-  if (!on_host)
-    trm_free(host);
 }
 
 void zero_gradients_finish(struct trm_strategy *strategy)
@@ -321,6 +284,7 @@ void zero_gradients_finish(struct trm_strategy *strategy)
   struct zero *z = strategy->impl;
   for (int i = 0; i < z->gradients.count; i++)
     zero_exchange_scatter_finish(strategy, &z->gradients.slot[i]);
-  if (z->cross && !z->cross_reduced)
-    zero_exchange_groups_allreduce(strategy);
+  if (z->cross && !z->cross_reduced) /* the shards are sums over a group */
+    sync_allreduce(strategy, z->cross, z->g, z->shard_size, TRM_FLOAT, "sum over groups");
+  z->cross_reduced = true;
 }

@@ -32,8 +32,7 @@ struct unit {
 
 /* A buffer that units use in turn, or that belongs to one unit. */
 struct slot {
-  float *data;                  /* device, (capacity) */
-  float *host;                  /* the same in host memory, for the network: data itself, or a copy */
+  float *data;                  /* (capacity) */
   size_t capacity;
   int unit;                     /* unit whose values it has; -1: none */
   int array;                    /* weights: 0; > 0: a state instead */
@@ -41,7 +40,7 @@ struct slot {
   bool in_flight;               /* a collective on it is in flight */
   int64_t completed;            /* gradients: number of completions on this rank */
   struct trm_request **request; /* (max_chunks) */
-  float *received;              /* gradients: host, (shard of a unit), from its first use on; NULL before */
+  float *received;              /* gradients: (shard of a unit), from its first use on; NULL before */
 };
 
 struct slots {
@@ -81,7 +80,6 @@ struct zero {
   float *g;                                     /* device, (shard_size): sums of this step */
   float *state[TRM_MAX_STATES - 1];             /* device, (shard_size); NULL: the slots of averages have it */
   struct trm_mapped mapped[TRM_MAX_STATES - 1]; /* parallel.offload: memory of the states */
-  float *received;                              /* device, (largest shard of a unit); NULL: device is host memory */
   struct slots weights, gradients, averages;    /* averages: optim.ema, where each unit has slots of weights */
   void *array[ZERO_MAX_ARRAYS];                 /* (arrays) device: all that are private to this rank */
   int arrays;

@@ -42,7 +42,7 @@ struct trm_parallel_options {
   enum trm_schedule_name schedule;
   enum trm_share share;
   enum trm_shard shard;
-  char *cut, *recompute, *offload;
+  char *cut, *recompute, *offload, *shares;
   int64_t bucket; /* bytes */
 };
 struct trm_strategy_options {
@@ -139,6 +139,9 @@ int trm_options_read(struct trm_options *options, const char *path);
 
 /* Writes the options as YAML that trm_options_read reads; the lines of head become comments. */
 int trm_options_write(const struct trm_options *options, FILE *stream, const char *head);
+
+/* Returns the value as it is in such a file. The caller frees it with free(). */
+char *trm_options_value_text(const struct trm_options *options, const struct trm_option *row);
 
 /* Prints the table (all, or the rows of one section) for `trireme options`. */
 int trm_options_print(FILE *stream, const char *section);

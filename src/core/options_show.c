@@ -6,6 +6,7 @@
 #include "core/options.h"
 #include "core/options_private.h"
 #include "core/document.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -82,6 +83,18 @@ static void options_show_write_value(const struct trm_options *options, const st
     options_show_write_text(stream, row->choices[*(const int *)at]);
     break;
   }
+}
+
+char *trm_options_value_text(const struct trm_options *options, const struct trm_option *row)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *stream = open_memstream(&text, &bytes);
+  if (!stream)
+    trm_abort_on_error(trm_error(TRM_FAILED, "no memory for a text"));
+  options_show_write_value(options, row, stream);
+  fclose(stream);
+  return text;
 }
 
 int trm_options_write(const struct trm_options *options, FILE *stream, const char *head)

@@ -8,6 +8,13 @@
 
 #include "core/api.h"
 
+/* Before functions that the kernels of a GPU call, too. */
+#ifdef __CUDACC__
+#define TRM_ON_DEVICE __host__ __device__
+#else
+#define TRM_ON_DEVICE
+#endif
+
 TRM_BEGIN_DECLS
 
 /* The purpose of the numbers, which separates the streams of one seed. Append only: results depend on the values. */
@@ -26,7 +33,7 @@ enum trm_purpose {
 };
 
 /* out = Philox4x32-10(counter, key). Inline, for loops. */
-static inline void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+TRM_ON_DEVICE static inline void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
   uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
   for (int round = 0; round < 10; round++) {
@@ -48,7 +55,7 @@ static inline void trm_philox(const uint32_t counter[4], const uint32_t key[2], 
 void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index, uint32_t out[4]);
 
 /* The upper 24 bits of a word as a float in [0, 1). */
-static inline float trm_random_unit(uint32_t word)
+TRM_ON_DEVICE static inline float trm_random_unit(uint32_t word)
 {
   return (float)(word >> 8) * 5.9604644775390625e-8f; /* 2^-24 */
 }

@@ -278,7 +278,7 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
     end = optim_make_runs(optimizer, &rule, ratios && !on_device ? ratio : NULL, on_device, at, high, &runs);
     device->ops->update(device, &(struct trm_update_arrays){
       .update = rule, .run = runs.run, .runs = runs.runs, .ratio = on_device ? ratio : NULL, .w = to->w + o,
-      .g = g + o, .first = states > 0 ? to->state[0] + o : NULL, .second = states > 1 ? to->state[1] + o : NULL,
+      .rounded = to->rounded ? to->rounded + o : NULL, .g = g + o, .first = states > 0 ? to->state[0] + o : NULL, .second = states > 1 ? to->state[1] + o : NULL,
       .n = end - at});
   }
   optim_move_statistics(optimizer, device, hyper, false, to, g);
@@ -332,6 +332,18 @@ void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct t
       norm[u + (size_t)t][1] = trm_device_norm_squared(device, g + (at - of->low), count);
     }
     at += count;
+  }
+}
+
+void trm_optimizer_tensor_norms(const struct trm_optimizer *optimizer, struct trm_device *device,
+                                const struct trm_update_interval *of, const float *g, double (*norm)[2])
+{
+  for (int t = 0; t < optimizer->tensors; t++) {
+    const size_t begin = optim_tensor_begin(optimizer, t), n = optimizer->tensor[t].end - begin;
+    if (optimizer->tensor[t].vector)
+      continue;
+    device->ops->norm_squared(device, &(struct trm_norm_squared){.x = of->w + begin, .n = n, .result = norm[t]});
+    device->ops->norm_squared(device, &(struct trm_norm_squared){.x = g + begin, .n = n, .result = norm[t] + 1});
   }
 }
 

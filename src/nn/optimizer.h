@@ -105,6 +105,7 @@ struct trm_update_interval {
   size_t low, n;
   float *w;
   float *const *state; /* (optimizer->states) */
+  trm_bf16 *rounded;   /* the new trained weights in bfloat16; NULL: not written */
 };
 
 /* Applies the rule, updates statistics, and then the average. ratio: (tensors), of trm_optimizer_trust_ratios, or, if
@@ -128,6 +129,10 @@ void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_dev
 size_t trm_optimizer_norm_count(const struct trm_optimizer *optimizer, size_t unit);
 void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit,
                                  const struct trm_update_interval *of, const float *g, double (*norm)[2]);
+/* Writes the squared norms of w and g of each whole tensor to norm (tensors), in device memory; not those whose ratio is
+ * 1. of: all elements. */
+void trm_optimizer_tensor_norms(const struct trm_optimizer *optimizer, struct trm_device *device,
+                                const struct trm_update_interval *of, const float *g, double (*norm)[2]);
 /* sum (tensors): the norms of the pieces, added in ascending order; afterwards a tensor counts as one piece, with a
  * unit of SIZE_MAX. */
 void trm_optimizer_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2]);

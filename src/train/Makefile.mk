@@ -19,7 +19,10 @@ libtrireme_la_SOURCES += \
 	src/train/device_batch.h \
 	src/train/local_state.c \
 	src/train/local_state.h \
+	src/train/shares.c \
+	src/train/shares.h \
 	src/train/slowdown.c \
+	src/train/speeds.c \
 	src/train/slowdown.h \
 	src/train/modes.c \
 	src/train/rows.c \
@@ -29,6 +32,8 @@ libtrireme_la_SOURCES += \
 	src/train/snapshots.c \
 	src/train/staged_arrays.c \
 	src/train/staged_arrays.h \
+	src/train/staged_provider.c \
+	src/train/staged_provider.h \
 	src/train/staleness.c \
 	src/train/stages.c \
 	src/train/step.c \

@@ -13,7 +13,7 @@ enum feature {
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
-  CHECKPOINTS, REPLAY, FAILURES, STATIC, FEATURES
+  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -78,6 +78,8 @@ static const struct {
   [STATIC] = {"strategy.data=static", "--strategy.name=asgd --strategy.data=static", false},
   [CHECKPOINTS] = {"run.checkpoint_every other than -1", "--run.checkpoint_every=1", false},
   [REPLAY] = {"simulate.replay", "--simulate.replay=order --strategy.name=asgd", false},
+  [SHARES] = {"parallel.shares other than equal", "--parallel.shares=measured", false},
+  [MEASURED] = {"parallel.shares=measured", "--parallel.shares=measured", false},
 };
 
 static const struct {
@@ -136,6 +138,10 @@ static const struct {
   {FAILURES, GROUPS, "the others of its group would wait forever"},
   {FAILURES, SHARDED_BATCH, "the others would wait for its shards forever; an outage with an end is waited for"},
   {FAILURES, STATIC, "the batches of a failed worker are nobody's"},
+  {SHARES, LANES, "lanes are equal parts of a batch, and a rank has a whole subtree of them"},
+  {SHARES, ASYNCHRONOUS, "a fast worker takes more batches by itself"},
+  {SHARES, PLAN, "layouts are planned for ranks of equal speed"},
+  {MEASURED, NO_FLUSH, "its batches overlap, and none is measured by itself"},
 };
 
 enum { ROWS_OF_TABLE = sizeof incompatibilities / sizeof *incompatibilities };
@@ -203,6 +209,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [STATIC] = asynchronous && o->strategy.data == TRM_ASSIGN_STATIC,
     [CHECKPOINTS] = o->run.checkpoint_every != -1,
     [REPLAY] = o->simulate.replay[0] != '\0',
+    [SHARES] = strcmp(o->parallel.shares, "equal") != 0,
+    [MEASURED] = strcmp(o->parallel.shares, "measured") == 0,
   };
   memcpy(has, in_use, sizeof in_use);
 }

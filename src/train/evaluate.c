@@ -97,14 +97,22 @@ void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm)
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
                  const struct trm_pass *pass, struct trm_loss_sums *sums, int64_t *confusion)
 {
-  struct evaluation e = {.model = model, .dataset = dataset, .pass = pass, .batch = batch, .sums = sums,
-                         .confusion = confusion};
-  const size_t max_rows = (dataset->rows + (size_t)comm->size - 1) / (size_t)comm->size, classes = model->spec.classes;
+  const size_t max_rows = (dataset->rows + (size_t)comm->size - 1) / (size_t)comm->size;
+  struct trm_evaluation_part part = {.batch = batch, .passes = (max_rows + batch - 1) / batch};
+  trm_interval(dataset->rows, (size_t)comm->size, (size_t)comm->rank, &part.low, &part.high);
+  return trm_evaluate_part(model, dataset, comm, &part, pass, sums, confusion);
+}
+
+int trm_evaluate_part(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm,
+                      const struct trm_evaluation_part *part, const struct trm_pass *pass, struct trm_loss_sums *sums,
+                      int64_t *confusion)
+{
+  struct evaluation e = {.model = model, .dataset = dataset, .pass = pass, .low = part->low, .high = part->high,
+                         .batch = part->batch, .passes = part->passes, .sums = sums, .confusion = confusion};
+  const size_t c = trm_shape_count(&model->layer[model->layers - 1].out), classes = model->spec.classes;
   if (confusion)
-    e.scores = trm_alloc(batch * trm_shape_count(&model->layer[model->layers - 1].out) * sizeof *e.scores, "scores");
-  trm_interval(dataset->rows, (size_t)comm->size, (size_t)comm->rank, &e.low, &e.high);
+    e.scores = trm_alloc(part->batch * c * sizeof *e.scores, "scores");
   memset(sums, 0, sizeof *sums);
-  e.passes = (max_rows + batch - 1) / batch;
   const int status = trm_agree(comm, evaluate_in_time(&e, comm));
   trm_free(e.scores);
   TRM_CHECK(status);

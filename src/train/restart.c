@@ -28,13 +28,14 @@ void trm_checkpoint_free(struct trm_checkpoint *checkpoint)
 }
 
 /* Returns the resolved options as YAML text. Caller frees with free(). */
-static char *restart_config_text(const struct trm_options *options)
+static char *restart_config_text(const struct trainer *t)
 {
+  const struct trm_options options = trainer_shares_options(t);
   char *text = NULL;
   size_t bytes = 0;
   FILE *stream = open_memstream(&text, &bytes);
   if (stream) {
-    trm_options_write(options, stream, NULL);
+    trm_options_write(&options, stream, NULL);
     fclose(stream);
   }
   return text;
@@ -69,7 +70,7 @@ static int restart_next_local_states(void *context, int rank, const struct trm_l
 /* Rank 0: writes the checkpoint, whose position in the run and arrays the caller has set. */
 static int restart_write_file(struct trainer *t, const char *path, struct trm_checkpoint *c)
 {
-  char *config = restart_config_text(t->options), *validation = restart_validation_text(t);
+  char *config = restart_config_text(t), *validation = restart_validation_text(t);
   c->seed = (uint64_t)t->options->run.seed;
   c->batch = (uint64_t)t->options->train.batch;
   c->epoch_loss = t->epoch_loss;

@@ -79,7 +79,7 @@ int trainer_rows_setup(struct trainer *t)
 int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   size_t from, to;
-  trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  trainer_shard(t, batch->high - batch->low, &from, &to);
   TRM_CHECK(rows_get(t, batch->low + from, batch->low + to));
   return t->strategy.row_trainer->train(&t->strategy, t->rows.row, t->rows.target, t->batch.rows, batch->rate, sums);
 }

@@ -84,9 +84,9 @@ static int run_dir_drop_metrics_after(const char *path, int64_t step)
   return status;
 }
 
-static int run_dir_write_config(const char *path, const struct trm_options *options)
+int trm_run_dir_write_config(const struct trm_run_dir *dir, const struct trm_options *options)
 {
-  char *name = trm_format("%s/config.yaml", path);
+  char *name = trm_format("%s/config.yaml", dir->path);
   struct atomic_file file;
   int status = atomic_file_open(&file, name);
   if (status == TRM_OK) {
@@ -117,7 +117,7 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
   if (status == TRM_OK)
     status = run_dir_make_directories(checkpoints);
   if (status == TRM_OK)
-    status = run_dir_write_config(dir->path, options);
+    status = trm_run_dir_write_config(dir, options);
   if (status == TRM_OK && !(dir->metrics = fopen(metrics, "a")))
     status = trm_error(TRM_FAILED, "%s: cannot write: %s", metrics, strerror(errno));
   trm_free(checkpoints);
@@ -297,6 +297,7 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_text(&json, "strategy", modules->strategy->name);
     trm_json_integer(&json, "seed", options->run.seed);
     trm_json_integer(&json, "lanes", options->run.lanes);
+    trm_json_text(&json, "shares", options->parallel.shares);
     trm_json_integer(&json, "epochs", (int64_t)result->epochs);
     trm_json_integer(&json, "steps", (int64_t)result->steps);
     trm_json_integer(&json, "samples", (int64_t)result->samples);

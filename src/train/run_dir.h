@@ -21,6 +21,8 @@ struct trm_run_dir {
  * that step. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or with run.overwrite the run's
  * files are removed. */
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step);
+/* Replaces config.yaml. */
+int trm_run_dir_write_config(const struct trm_run_dir *dir, const struct trm_options *options);
 
 struct trm_progress_point {
   uint64_t step, epoch, samples;

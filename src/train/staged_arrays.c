@@ -8,12 +8,14 @@ static bool staged_arrays_needed(const struct trm_strategy *strategy)
 {
   const char *offload = strategy->parallel->offload;
   const bool on_host = strategy->comm->size > 1 || (offload && offload[0]) || strategy->lanes > 0;
-  return !strategy->device->host_memory && !strategy->ops->sharded && (on_host || !strategy->ops->on_device);
+  return !strategy->device->host_memory && (on_host || !strategy->ops->on_device);
 }
 
 static int staged_arrays_alloc(struct trm_staged_arrays *a)
 {
   const size_t bytes = a->strategy->elements * sizeof(float);
+  if (a->provider)
+    return TRM_OK;
   TRM_CHECK(a->device->ops->alloc(a->device, bytes, TRM_MEMORY_WEIGHTS, (void **)&a->w));
   return a->device->ops->alloc(a->device, bytes, TRM_MEMORY_GRADIENTS, (void **)&a->g);
 }
@@ -23,12 +25,18 @@ int trm_staged_arrays_create(struct trm_staged_arrays *arrays, struct trm_strate
   *arrays = (struct trm_staged_arrays){.strategy = strategy, .device = strategy->device};
   strategy->ops = trm_strategy_select(strategy);
   const bool staged = staged_arrays_needed(strategy);
-  if (staged)
+  if (staged) {
     strategy->device = trm_device_host(strategy->device);
+    strategy->values = TRM_VALUES_F32; /* passes read a copy of w */
+  }
   TRM_CHECK(trm_strategy_create(strategy));
   arrays->staged = staged;
-  if (!staged)
-    arrays->g = strategy->g;
+  arrays->g = staged ? NULL : strategy->g;
+  arrays->provider = strategy->provider;
+  if (staged && strategy->provider) {
+    trm_staged_provider_open(&arrays->staged_provider, strategy->provider, arrays->device);
+    arrays->provider = &arrays->staged_provider.provider;
+  }
   return trm_agree(strategy->comm, staged ? staged_arrays_alloc(arrays) : TRM_OK);
 }
 
@@ -37,13 +45,14 @@ void trm_staged_arrays_free(struct trm_staged_arrays *arrays)
   if (arrays->staged) {
     arrays->device->ops->release(arrays->device, arrays->w);
     arrays->device->ops->release(arrays->device, arrays->g);
+    trm_staged_provider_free(&arrays->staged_provider);
   }
   *arrays = (struct trm_staged_arrays){.staged = false};
 }
 
 float *trm_staged_arrays_load(struct trm_staged_arrays *arrays, float *from)
 {
-  if (!arrays->staged)
+  if (!arrays->staged || !from)
     return from;
   arrays->device->ops->upload(arrays->device, arrays->w, from, arrays->strategy->elements * sizeof *from);
   return arrays->w;
@@ -62,7 +71,9 @@ int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t
                             const struct trm_loss_sums *sums)
 {
   struct trm_strategy *strategy = arrays->strategy;
-  if (arrays->staged)
+  if (arrays->staged && arrays->provider)
+    trm_staged_provider_ready(&arrays->staged_provider, low);
+  else if (arrays->staged)
     arrays->device->ops->download(arrays->device, strategy->g + low, arrays->g + low, (high - low) * sizeof(float));
   return strategy->ops->grad_ready ? strategy->ops->grad_ready(strategy, low, high, sums) : TRM_OK;
 }

@@ -1,18 +1,22 @@
 /* The arrays of passes, between the trainer and the strategy (private to the library). Passes compute on the rank's
  * device. If its memory is not the host's, a strategy that shares arrays with other ranks, or with files, has its own on
  * the host's device beside it: then this module has a copy of the weights on the device, which is loaded before a pass,
- * and the gradient, of which each interval is downloaded as it becomes final. So every strategy runs with every device,
+ * and the gradient, of which each interval is downloaded as it becomes final; sharded parameters are staged layer by
+ * layer (staged_provider.h). So every strategy runs with every device,
  * ranks with different ones may train together, and the optimizer's arithmetic is the host's on all of them. */
 #pragma once
 
+#include "train/staged_provider.h"
 #include "train/strategy.h"
 
 struct trm_staged_arrays {
   struct trm_strategy *strategy; /* not owned */
   struct trm_device *device;     /* of passes; not owned */
   bool staged;                   /* the strategy's arrays are on the host's device */
-  float *w;                      /* device, (elements): if staged, the copy */
+  float *w;                      /* device, (elements): if staged, the copy; NULL with a parameter provider */
   float *g;                      /* device, (elements): of passes; NULL with a parameter provider */
+  const struct trm_param_provider *provider;   /* of passes; NULL: they use w and g */
+  struct trm_staged_provider staged_provider;  /* it, if staged */
 };
 
 /* Collective over strategy->comm. Creates the strategy (trm_strategy_create) and the arrays for passes on
@@ -22,10 +26,16 @@ int trm_staged_arrays_create(struct trm_staged_arrays *arrays, struct trm_strate
 void trm_staged_arrays_free(struct trm_staged_arrays *arrays);
 
 /* Returns weights for passes with the values of `from`, an array of the strategy (elements): itself, or the copy, which
- * has them until the next call. */
+ * has them until the next call. NULL with a parameter provider. */
 float *trm_staged_arrays_load(struct trm_staged_arrays *arrays, float *from);
 /* Before the forward pass of a step: calls slot before_forward and loads the weights. */
 int trm_staged_arrays_begin(struct trm_staged_arrays *arrays);
 /* The elements [low, high) of g are final: passes them to the strategy, as slot grad_ready says. */
 int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t high,
                             const struct trm_loss_sums *sums);
+
+/* Returns the step in device memory to which passes add their losses (trm_pass.step); NULL: they return them. */
+static inline struct trm_step *trm_staged_arrays_step(const struct trm_staged_arrays *arrays)
+{
+  return arrays->staged ? NULL : arrays->strategy->now;
+}

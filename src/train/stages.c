@@ -211,7 +211,7 @@ static struct trm_pipeline_batch stages_batch(const struct stages_run *run, size
   const int micros = t->stages.pipeline.schedule.micros;
   size_t low, from, to;
   trainer_batch_range(t, run->first + b, &low, &f->high);
-  trm_interval(f->high - low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  trainer_shard(t, f->high - low, &from, &to);
   f->part_low = low + from;
   f->part_high = low + to;
   for (int m = 0; m < micros; m++) {
@@ -309,10 +309,9 @@ int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, stru
 {
   struct trainer_stages *s = &t->stages;
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
-  const size_t max_rows = (dataset->rows + (size_t)data->size - 1) / (size_t)data->size, at_once = t->model.max_rows;
-  struct evaluation e = {.t = t, .dataset = dataset, .batch = at_once};
-  trm_interval(dataset->rows, (size_t)data->size, (size_t)data->rank, &e.low, &e.high);
-  struct trm_pipeline_batch batch = {.micros = (int)((max_rows + at_once - 1) / at_once)};
+  struct evaluation e = {.t = t, .dataset = dataset, .batch = t->model.max_rows};
+  trainer_shard(t, dataset->rows, &e.low, &e.high);
+  struct trm_pipeline_batch batch = {.micros = (int)trainer_shares_passes(t, dataset->rows)};
   size_t *rows = trm_alloc((size_t)batch.micros * sizeof *rows, "rows of micro-batches");
   for (int m = 0; m < batch.micros; m++) {
     size_t low, high;

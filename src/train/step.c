@@ -48,11 +48,19 @@ static int step_gradient_ready(void *context, size_t low, size_t high)
 /* The pass's reduce: sums over the data axis. */
 static void step_allreduce(void *context, double *values, size_t n)
 {
-  struct trm_comm *comm = context;
-  comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
+  struct trainer *t = context;
+  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
+  const double began = trainer_clock(t);
+  data->ops->allreduce(data, values, n, TRM_DOUBLE, TRM_SUM);
+  t->reduce_s += trainer_clock(t) - began;
 }
 
-struct trm_pass trainer_pass(const struct trainer *t)
+void trainer_shard(const struct trainer *t, size_t rows, size_t *from, size_t *to)
+{
+  trm_shares_interval(&t->shares, rows, t->strategy.batch_shard, from, to);
+}
+
+struct trm_pass trainer_pass(struct trainer *t)
 {
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
   return (struct trm_pass){
@@ -60,9 +68,9 @@ struct trm_pass trainer_pass(const struct trainer *t)
     .training = true,
     .seed = (uint64_t)t->options->run.seed,
     .reduce = t->strategy.ops->lockstep && data->size > 1 ? step_allreduce : NULL,
-    .reduce_context = data,
+    .reduce_context = t,
     .tensor_axis = t->tensor,
-    .provider = t->strategy.provider,
+    .provider = t->arrays.provider,
   };
 }
 
@@ -82,19 +90,13 @@ static int step_forward_backward(struct trainer *t, const struct trainer_batch *
                          final ? step_gradient_ready : NULL, &to);
 }
 
-/* Returns the step in device memory whose sums the passes add to; NULL: they return them. */
-static struct trm_step *step_in_memory(const struct trainer *t)
-{
-  return t->arrays.staged ? NULL : t->strategy.now;
-}
-
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   size_t from, to;
-  trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  trainer_shard(t, batch->high - batch->low, &from, &to);
   const size_t micro_batches = (size_t)t->options->train.accumulate;
   struct trm_pass pass = trainer_pass(t);
-  pass.step = step_in_memory(t);
+  pass.step = trm_staged_arrays_step(&t->arrays);
   for (size_t i = 0; i < micro_batches; i++) {
     const bool last = i + 1 == micro_batches;
     size_t a, b;
@@ -148,7 +150,7 @@ int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, st
 {
   const size_t lanes = (size_t)t->options->run.lanes, first = (size_t)(t->strategy.batch_shard * t->lanes.count);
   struct trm_pass pass = trainer_pass(t);
-  pass.step = step_in_memory(t);
+  pass.step = trm_staged_arrays_step(&t->arrays);
   pass.reduce = NULL; /* a lane is a pass by itself */
   for (int lane = 0; lane < t->lanes.count; lane++) {
     size_t from, to;
@@ -210,20 +212,24 @@ static int step_compute(void *context)
  * time passes alone: the sums have no rows, and means over them are not a number. */
 static int step_gradient(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
-  const size_t rows = (batch->high - batch->low) / (size_t)t->strategy.batch_shards;
+  size_t from, to;
+  trainer_shard(t, batch->high - batch->low, &from, &to);
+  const size_t rows = to - from;
   if (!t->computes) {
     const double began = trainer_clock(t);
     TRM_CHECK(t->mode->train_batch(t, batch, sums));
     if (!t->mode->delays_actions)
       trm_slowdown_wait(&t->slowdown, began, rows, batch->number);
-    return TRM_OK;
+    return trainer_speeds_passed(t);
   }
   struct step_pass pass = {t, batch, sums};
   t->computing = true;
   const int status = trm_slowdown_compute(&t->slowdown, rows, batch->number,
                                           t->options->simulate.gradients ? step_compute : NULL, &pass);
   t->computing = false;
-  return status == TRM_OK ? trainer_gradient_ready(t, 0, t->model.parameters, sums) : status;
+  TRM_CHECK(status);
+  TRM_CHECK(trainer_speeds_passed(t));
+  return trainer_gradient_ready(t, 0, t->model.parameters, sums);
 }
 
 /* Sets *batch to a part of a batch of the run. */
@@ -243,7 +249,7 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
 {
   trm_trace_set_step((int64_t)batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
-  if (step_in_memory(t))
+  if (trm_staged_arrays_step(&t->arrays))
     trm_strategy_begin_step(&t->strategy, batch->rate, t->samples - t->position + batch->low, sums);
   int status = trm_staged_arrays_begin(&t->arrays);
   if (status == TRM_OK)
@@ -253,7 +259,7 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
   t->strategy.abandoned = t->slowdown.failed && !t->rows.row; /* a row trainer has made the updates */
   if (t->strategy.abandoned)
     return TRM_OK;
-  if (!step_in_memory(t))
+  if (!trm_staged_arrays_step(&t->arrays))
     trm_strategy_begin_step(&t->strategy, batch->rate, 0, sums);
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }
@@ -326,7 +332,9 @@ int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *
   const struct trm_batch_part whole = {.batch = t->strategy.updates, .part = 0, .parts = 1};
   struct trainer_batch batch;
   step_begin_batch(t, &whole, &batch);
+  trainer_speeds_begin(t);
   TRM_CHECK(step_train_batch(t, &batch, sums)); /* sums: now over the global batch */
+  TRM_CHECK(trainer_speeds_end(t, batch.high - batch.low));
   step_count_batch(t, batch.high, sums);
   const int status = trainer_log(t, t->strategy.updates, 0, sums, batch.rate);
   step_abort_on_failure(t, status);

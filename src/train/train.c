@@ -54,15 +54,14 @@ static size_t train_min_parts(const struct trainer *t)
   return parts;
 }
 
-/* Returns the maximum number of rows of a forward pass on this rank. */
-static size_t train_max_rows(const struct trainer *t)
+size_t trainer_max_rows(const struct trainer *t, int shard)
 {
   const size_t requested = (size_t)t->options->train.batch,
                batch = requested < t->data->rows ? requested : t->data->rows;
-  const size_t lanes = (size_t)t->options->run.lanes;
+  const size_t lanes = (size_t)t->options->run.lanes, accumulate = (size_t)t->options->train.accumulate;
   const size_t parts = train_min_parts(t), part = (batch + parts - 1) / parts;
-  const size_t shards = lanes > 0 ? lanes : (size_t)t->strategy.batch_shards, shard = (part + shards - 1) / shards;
-  return (shard + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
+  const size_t rows = lanes > 0 ? (part + lanes - 1) / lanes : trm_shares_max_rows(&t->shares, part, shard);
+  return (rows + accumulate - 1) / accumulate;
 }
 
 /* Refuses incompatible features, as far as they are known at this point. */
@@ -180,6 +179,7 @@ static int train_charge_arrays(struct trainer *t)
 
 static int train_create_strategy(struct trainer *t)
 {
+  const bool flushes = t->grid->size[TRM_AXIS_PIPELINE] == 1 || trm_schedule_flushes(&t->stages.pipeline.schedule);
   TRM_CHECK(train_charge_arrays(t));
   t->strategy = (struct trm_strategy){
     .ops = t->modules->strategy,
@@ -191,6 +191,7 @@ static int train_create_strategy(struct trainer *t)
     .elements = t->model.parameters,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
+    .values = flushes ? t->model.values : TRM_VALUES_F32, /* otherwise passes read versions of the weights */
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
@@ -302,16 +303,19 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   TRM_CHECK(trainer_open_checkpoint(t));
+  TRM_CHECK(trainer_shares_create(t));
+  const size_t max_rows = trainer_max_rows(t, t->strategy.batch_shard);
   float *w = trm_staged_arrays_load(&t->arrays, t->strategy.w);
-  int status =
-    trm_model_bind_slots(&t->model, t->modules->device, w, t->arrays.g, train_max_rows(t), true, t->slots);
+  trm_model_share_rounded(&t->model, t->strategy.w, t->strategy.rounded);
+  int status = trm_model_bind_slots(&t->model, t->modules->device, w, t->arrays.g, max_rows, true, t->slots);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
   TRM_CHECK(train_set_costs(t, allocated));
   TRM_CHECK(trainer_init_or_resume(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
-  status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, t->options, resumed) : TRM_OK;
+  const struct trm_options options = trainer_shares_options(t);
+  status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
   TRM_CHECK(trm_agree(t->comm, status));
   trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);
   trm_budget_first_step(&t->budget, &t->model);
@@ -330,6 +334,7 @@ static void train_tear_down(struct trainer *t)
   trainer_close_checkpoint(t);
   trm_host_batch_free(&t->batch);
   trainer_lanes_free(t);
+  trainer_shares_free(t);
   trm_free(t->staleness.mean);
   trm_model_free(&t->model);
   trm_model_free(&t->full_model);
@@ -354,7 +359,8 @@ static int train_write_results(struct trainer *t)
   if (status == TRM_OK)
     status = trm_run_dir_staleness_end(&t->run_dir);
   TRM_CHECK(status);
-  return trm_run_dir_write_summary(&t->run_dir, t->options, t->modules, &t->full_model, t->result, total);
+  const struct trm_options options = trainer_shares_options(t);
+  return trm_run_dir_write_summary(&t->run_dir, &options, t->modules, &t->full_model, t->result, total);
 }
 
 /* Sets weights_sha256 on rank 0. Collective. */

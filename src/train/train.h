@@ -58,6 +58,14 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
  * (column); NULL: not computed, required where targets are not classes of samples. */
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
                  const struct trm_pass *pass, struct trm_loss_sums *sums, int64_t *confusion);
+/* The same with this rank's part as it is given: rows [low, high), in passes of `batch` rows. Together the ranks have
+ * each row once, and make the same number of passes, which are enough for every part. */
+struct trm_evaluation_part {
+  size_t low, high, batch, passes;
+};
+int trm_evaluate_part(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm,
+                      const struct trm_evaluation_part *part, const struct trm_pass *pass, struct trm_loss_sums *sums,
+                      int64_t *confusion);
 /* Returns the class of the highest of the scores (c), the first of equal ones; with c = 1: 1 if the score is positive,
  * else 0. */
 int32_t trm_predicted_class(const float *scores, size_t c);

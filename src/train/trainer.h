@@ -6,6 +6,7 @@
 #include "train/device_batch.h"
 #include "train/pipeline.h"
 #include "train/charged_device.h"
+#include "train/shares.h"
 #include "train/slowdown.h"
 #include "train/row_trainer.h"
 #include "train/run_dir.h"
@@ -37,6 +38,24 @@ struct trainer_stages {
   struct trm_host_batch *batch;          /* (slots) */
   struct trm_device_batch *device_batch; /* (slots) */
   float *previous_weights; /* 2bw, data rank 0: W(t-1) for checkpoints, host, (model.parameters); else NULL */
+};
+
+/* The first steps with parallel.shares=measured (speeds.c). */
+enum trainer_speeds_phase { SPEEDS_FIXED, SPEEDS_EQUAL, SPEEDS_PROPORTIONAL, SPEEDS_FAST };
+enum { TRAINER_SPEEDS_STEPS = 5 };
+
+struct trainer_speeds {
+  enum trainer_speeds_phase phase; /* SPEEDS_FIXED: nothing is measured (any more) */
+  int steps;                       /* of the phase */
+  /* of this rank's steps that count, seconds */
+  double step_s[TRAINER_SPEEDS_STEPS];
+  double copy_s[TRAINER_SPEEDS_STEPS]; /* in passes, without waiting for other data ranks */
+  double comm_s[TRAINER_SPEEDS_STEPS]; /* in communication of the data axis */
+  double rest_s[TRAINER_SPEEDS_STEPS]; /* neither in passes nor in communication nor waiting */
+  double began_s, copy_now_s, comm_before_s, wait_before_s, reduce_before_s; /* of the current step */
+  double *share;                   /* (data ranks) by speed, owned */
+  double proportional_s; /* a step with these shares, measured */
+  double saved_s;        /* of its communication, if the slow ranks had left, by theory */
 };
 
 struct trainer;
@@ -115,6 +134,10 @@ struct trainer {
   struct trainer_stages stages;
   int slots; /* micro-batches in flight that the model is bound for */
   struct trm_slowdown slowdown;
+  struct trm_shares shares; /* of the data ranks in a batch */
+  char *shares_text;        /* those to repeat the run with, owned; NULL: as the options say */
+  struct trainer_speeds speeds;
+  double reduce_s;          /* seconds in sums of passes over the data axis (trm_pass.reduce) */
   bool computes;  /* passes do not communicate, and run in slot compute of comm */
   bool computing; /* one does: the strategy gets its gradients after it */
 
@@ -179,8 +202,12 @@ int trainer_lanes_create(struct trainer *t); /* slot create, with lanes (step.c)
 void trainer_lanes_free(struct trainer *t);
 /* Sets the positions [*low, *high) of a batch in the order of the epoch (step.c). */
 void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
+/* Sets the rows [*from, *to) of so many that this rank computes: its shard (step.c). */
+void trainer_shard(const struct trainer *t, size_t rows, size_t *from, size_t *to);
+/* Returns the maximum number of rows of a pass on the ranks that compute a shard of each batch (train.c). */
+size_t trainer_max_rows(const struct trainer *t, int shard);
 /* Returns the fields common to all training passes of this rank (step.c). */
-struct trm_pass trainer_pass(const struct trainer *t);
+struct trm_pass trainer_pass(struct trainer *t);
 /* Passes the complete gradients of the flat interval to the strategy, after sums over the tensor axis (step.c); while
  * a pass runs in slot compute it does nothing. */
 int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const struct trm_loss_sums *sums);
@@ -207,6 +234,18 @@ int trainer_run(struct trainer *t, const char **outcome);
 /* Training on sparse rows (rows.c). setup: collective; begins it if model and strategy support it. */
 int trainer_rows_setup(struct trainer *t);
 void trainer_rows_free(struct trainer *t);
+
+/* Shares of the data ranks (speeds.c). create: collective; sets t->shares by parallel.shares and the checkpoint.
+ * options: a copy for the run's files, with the shares that are in use; nothing to release. evaluation: the passes over
+ * so many rows, the same number on all ranks. begin, passed and end: around a synchronous step of `rows` rows, and when
+ * its passes are done; end is collective. */
+int trainer_shares_create(struct trainer *t);
+void trainer_shares_free(struct trainer *t);
+struct trm_options trainer_shares_options(const struct trainer *t);
+size_t trainer_shares_passes(const struct trainer *t, size_t rows);
+void trainer_speeds_begin(struct trainer *t);
+int trainer_speeds_passed(struct trainer *t);
+int trainer_speeds_end(struct trainer *t, size_t rows);
 
 /* -- with a pipeline (stages.c) */
 

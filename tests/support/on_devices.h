@@ -4,9 +4,13 @@
 #include "core/device.h"
 
 /* Runs the test on the CPU with 1, 2 and 3 threads and on the pretend device with 1 and 2, and with 2 where it has
- * few kernels. The results that the runs read with read_floats must be bit-identical. */
+ * few kernels; with TRM_TEST_DEVICE=NAME in the environment, twice on that device instead. The results that the runs
+ * read with read_floats must be bit-identical. */
 void on_devices(void (*test)(struct trm_device *device));
 void on_devices_with(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas); /* these products */
+
+/* Returns TRM_TEST_DEVICE, NULL if it is not set. */
+const char *on_other_device(void);
 
 /* All arrays below live until the run on this device ends. */
 float *host_floats(size_t n);                     /* zeros */

@@ -165,6 +165,7 @@ float reference_run_step(struct reference_run *run, double rate, size_t batch)
   const struct trm_pass pass = nn_case_pass(run->c);
   struct trm_loss_sums sums = {0};
   CU_ASSERT_EQUAL_FATAL(trm_model_train(&run->c->model, &pass, 1.0f / (float)batch, &sums, NULL, NULL), TRM_OK);
+  trm_strategy_begin_step(s, rate, 0, &sums);
   CU_ASSERT_EQUAL_FATAL(s->ops->step(s, rate, &sums), TRM_OK);
   return (float)(sums.loss / sums.rows);
 }

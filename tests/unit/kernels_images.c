@@ -189,6 +189,8 @@ static void conv2d_one_kind(struct trm_device *device)
 
 void conv2d_every_processor(void)
 {
+  if (on_other_device())
+    return;
   int kinds = 0;
   for (int k = 0; conv_kernels_table[k]; k++)
     if (conv_kernels_table[k]->supported()) {

@@ -283,7 +283,7 @@ static void attention_check(struct trm_device *device, const struct trm_attentio
   check_close("attention", read_floats(device, to, n), y, n, error, 2e-6);
   check_close("attention: rows", read_floats(device, on_row, rows), row, rows, error, 1e-5 * (double)(1 + size));
   device->ops->attention_backward(device, &(struct trm_attention_backward){
-    .shape = *a, .qkv = on_qkv, .row = on_row, .dy = on_dy, .dqkv = slope});
+    .shape = *a, .qkv = on_qkv, .y = to, .row = on_row, .dy = on_dy, .dqkv = slope});
   check_close("attention: gradient", read_floats(device, slope, 3 * n), dqkv, 3 * n, 4 * error, 4e-6);
   trm_free(y);
 }

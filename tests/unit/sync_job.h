@@ -140,6 +140,7 @@ static inline void exact_step(struct job *job, const struct setup *c)
     g[i] = exact_gradient(step, s->batch_shard, i);
   struct trm_loss_sums sums = {.loss = 1.5, .correct = s->batch_shard, .rows = 3, .stop_requests = s->batch_shard == 0};
   submit_gradient(job, g, &sums);
+  trm_strategy_begin_step(s, rate_of(step), 0, &sums);
   CHECK(c, s->ops->step(s, rate_of(step), &sums) == TRM_OK);
   CHECK(c, sums.loss == 1.5 * s->batch_shards && sums.rows == 3 * s->batch_shards && sums.stop_requests == 1);
   CHECK(c, sums.correct == s->batch_shards * (s->batch_shards - 1) / 2);

@@ -127,6 +127,38 @@ static void test_plan(void)
   trm_model_free(&model);
 }
 
+/* Values in bfloat16 take half the memory; so does the batch, which is converted. */
+static void test_rounded_plan(void)
+{
+  const struct trm_input_spec tokens = {
+    .shape = {.dims = 1, .size = {32}}, .tokens = true, .target = TRM_TARGET_CLASS, .classes = 64};
+  struct trm_model model;
+  struct trm_arena_plan *plan =
+    plan_of("embedding 64 | linear 64 | tanh | linear 256 | gelu | linear 64 | head", &tokens, 4, true, &model);
+  const size_t bytes = plan->bytes;
+  const struct trm_arena_request request = {.rows = 4, .training = true, .values = TRM_VALUES_BF16};
+  trm_arena_plan_free(plan);
+  plan = trm_arena_plan_create(model.layer, 0, model.layers, &request);
+  CU_ASSERT_EQUAL(bytes, sizeof(float) * 4 * 32 * (64 + 64 + 256 + 256 + 64 + 256));
+  CU_ASSERT_EQUAL(2 * plan->bytes, bytes);
+  CU_ASSERT_FALSE(plan->reads_input);
+  trm_arena_plan_free(plan);
+  trm_model_free(&model);
+
+  plan = plan_of("linear 256 | linear 10", &nn_ten_classes, 32, false, &model);
+  struct trm_arena_request dense = {.rows = 32, .values = TRM_VALUES_BF16, .convert_input = 1024};
+  trm_arena_plan_free(plan);
+  plan = trm_arena_plan_create(model.layer, 0, model.layers, &dense);
+  CU_ASSERT_TRUE(plan->reads_input);
+  CU_ASSERT_EQUAL(plan->bytes, sizeof(trm_bf16) * 32 * (1024 + 256)); /* until the first layer has read it */
+  trm_arena_plan_free(plan);
+  dense.copy_weights = true;
+  plan = trm_arena_plan_create(model.layer, 0, model.layers, &dense);
+  CU_ASSERT_EQUAL(plan->bytes, sizeof(trm_bf16) * (32 * (1024 + 256) + model.layer[0].parameter[0].count));
+  trm_arena_plan_free(plan);
+  trm_model_free(&model);
+}
+
 /* Branches need no more than the values kept for backward, and the most that is needed at once. */
 static void test_branches(void)
 {
@@ -263,6 +295,7 @@ int main(void)
   CU_TestInfo tests[] = {
     {"sharing changes no bit", test_arena_bits},
     {"shared and persistent arrays", test_plan},
+    {"values in bfloat16", test_rounded_plan},
     {"branches", test_branches},
     {"workspace of layers", test_workspace},
     {"no writes beyond the end", test_arena_end},

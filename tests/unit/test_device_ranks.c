@@ -1,6 +1,6 @@
 /* Whole runs on devices with memory of their own, on all ranks or on some beside ranks with the CPU: every family of
  * methods, every axis of the grid. The pretend device computes with the CPU's kernels, so where sums are added in a
- * fixed order scores and weights have the bits of a run on CPUs. For 1 to 3 ranks. */
+ * fixed order scores and weights have the bits of a run on CPUs. For 1 to 4 ranks. */
 #include <math.h>
 
 #include "job/job.h"
@@ -208,7 +208,20 @@ static void test_axes(void)
             {"parallel.pipeline=2 parallel.schedule=2bw train.accumulate=2", 2},
             {"parallel.pipeline=2 parallel.schedule=pipedream", 2}, {"model=lenet5 parallel.pipeline=3 train.accumulate=3", 3},
             {GPT "parallel.pipeline=2 train.accumulate=2", 2}, {"parallel.tensor=2 optim.clip=1", 2},
-            {GPT "parallel.tensor=2", 2}, {"parallel.tensor=2 parallel.share=none", 2});
+            {GPT "parallel.tensor=2", 2}, {"parallel.tensor=2 parallel.share=none", 2},
+            {GPT "parallel.tensor=2 optim.name=adamw", 4}, {"parallel.pipeline=2 train.accumulate=2", 4},
+            {"parallel.pipeline=2 parallel.schedule=2bw train.accumulate=2", 4},
+            {GPT "parallel.pipeline=2 parallel.zero=3 train.accumulate=2", 4},
+            {GPT "parallel.pipeline=2 parallel.zero=1 parallel.share=none train.accumulate=2", 4});
+}
+
+static void test_zero(void)
+{
+  CHECK_ALL(check_equal_bits, {GPT "parallel.zero=1 parallel.share=none optim.name=adamw", 2},
+            {GPT "parallel.zero=2 train.accumulate=2", 2}, {GPT "parallel.zero=3 optim.ema=0.9 optim.clip=1", 2},
+            {GPT "parallel.zero=3 parallel.share=none parallel.recompute=block optim.name=adamw", 3},
+            {"model=resnet20 train.steps=2 data.limit=60 parallel.zero=2 parallel.share=none train.accumulate=2", 2},
+            {"model=resnet20 train.steps=2 data.limit=60 parallel.zero=3", 2});
 }
 
 /* Optimizer states in files, which are the host's. */
@@ -247,6 +260,7 @@ int main(int argc, char **argv)
     {"one worker", test_one_worker},
     {"workers", test_workers},
     {"pipelines and tensors", test_axes},
+    {"sharded arrays", test_zero},
     {"states in files", test_offload},
     {"checkpoints", test_resume},
     {"no folder", job_folder_remove},

@@ -171,6 +171,52 @@ static void gradients(struct trm_device *device)
   gradient_check(device, &rows_example);
 }
 
+/* -- values in bfloat16 */
+
+/* The gradients of float32, to the rounding of values; with recomputation the same bits. */
+static void rounded_values(struct trm_device *device)
+{
+  for (const struct nn_example *how = nn_examples; how->text; how++) {
+    struct nn_case c;
+    CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, how->text, how->loss, how->spec, NN_ROWS, 3), TRM_OK);
+    nn_case_draw(&c, 11, 10);
+    const struct trm_pass pass = nn_case_pass(&c);
+    const float *g = nn_case_train(&c, &pass, 1);
+    const size_t n = c.model.parameters, bytes = c.model.arena_bytes;
+    CU_ASSERT_EQUAL(trm_model_set_values(&c.model, TRM_VALUES_BF16), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c.model, device, c.w, c.g, NN_ROWS, true), TRM_OK);
+    const float *rounded = nn_case_train(&c, &pass, 1);
+    const double error = distance_of(rounded, g, n);
+    if (!(error < 0.05))
+      printf("\n  %s, %s: |difference| / |gradient| = %g\n", device->ops->name, how->text, error);
+    CU_ASSERT(error > 0 && error < 0.05);
+    CU_ASSERT(!how->spec->tokens || c.model.arena_bytes < bytes * 6 / 10);
+    c.model.recompute = 1;
+    CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c.model, device, c.w, c.g, NN_ROWS, true), TRM_OK);
+    CU_ASSERT(memcmp(nn_case_train(&c, &pass, 1), rounded, n * sizeof *rounded) == 0);
+    nn_case_close(&c);
+  }
+}
+
+static void test_rounded_values(void)
+{
+  on_devices(rounded_values);
+}
+
+/* A kind that does not say that it takes bfloat16 is refused. */
+static void test_values_refused(void)
+{
+  struct trm_model model;
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, rows_example.text, "auto", rows_example.spec), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_set_values(&model, TRM_VALUES_BF16), TRM_USAGE);
+  CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 1 (repeat): takes values in float32 alone: train.activations=bf16 "
+                                           "cannot be used with it");
+  CU_ASSERT_EQUAL(trm_model_set_values(&model, TRM_VALUES_F32), TRM_OK);
+  trm_model_free(&model);
+}
+
+/* -- registered layers */
+
 /* Recomputation gives the same bits and counts auxiliary losses once; the reported loss excludes them. */
 static void registered_layers(struct trm_device *device)
 {
@@ -536,6 +582,8 @@ int main(void)
     {"registered layers: rows, an auxiliary loss", test_registered},
     {"gradients against finite differences", test_gradients},
     {"padding and batch untouched", test_untouched},
+    {"values in bfloat16", test_rounded_values},
+    {"layers that take float32 alone", test_values_refused},
     {"accumulation over parts of a batch", test_accumulation},
     {"training, with the same bits on every device", test_training},
     {"readiness of the gradient, empty batches", test_ready},

@@ -1,5 +1,5 @@
-/* Comparison of kernels of bfloat16 values with PyTorch's, recorded by tests/reference/make_values.py. Both round results
- * to 8 bits, after other intermediate ones. */
+/* Comparison of kernels of bfloat16 values with PyTorch's, recorded by tests/reference/make_values.py. Both round
+ * results to 8 bits, after other intermediate ones. */
 #include <string.h>
 
 #include "suite.h"

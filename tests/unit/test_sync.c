@@ -230,6 +230,7 @@ static void test_overlap(void)
       world->ops->barrier(world);
       before = complete;
     }
+    trm_strategy_begin_step(&job.strategy, 0.1, 0, &sums);
     CHECK(&c, job.strategy.ops->step(&job.strategy, 0.1, &sums) == TRM_OK);
     strategy_end(&job.arrays);
   }

@@ -99,6 +99,7 @@ static double run_lanes(const struct setup *c, struct trm_comm *comm, float *w)
     const int count = (int)c->lanes / s->batch_shards;
     tally = (struct trm_loss_sums){.loss = lanes_loss(s->batch_shard * count, count), .rows = 1};
     submit_gradient(&job, g, &tally);
+    trm_strategy_begin_step(s, rate_of(step), 0, &tally);
     CHECK(c, s->ops->step(s, rate_of(step), &tally) == TRM_OK);
   }
   s->device->ops->download(s->device, w, s->w, c->elements * sizeof *w);

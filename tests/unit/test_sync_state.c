@@ -31,6 +31,7 @@ static void test_not_finite(void)
     struct trm_loss_sums tally = {.loss = s->batch_shard == s->batch_shards - 1 ? (variant % 2 ? INFINITY : NAN) : 1,
                                   .rows = 1};
     submit_gradient(&job, g, &tally);
+    trm_strategy_begin_step(s, 0.1, 0, &tally);
     CHECK(&c, s->ops->step(s, 0.1, &tally) == TRM_FAILED);
     CHECK(&c, strstr(trm_error_text(), "step 2") && strstr(trm_error_text(), variant % 2 ? "inf" : "nan"));
     s->device->ops->download(s->device, after, s->w, bytes);

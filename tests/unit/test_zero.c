@@ -165,7 +165,10 @@ static void test_devices(void)
                     .bucket = "1k",
                     .batch = 12,
                     .accumulate = 2,
-                    .pretends = true};
+                    .pretends = 1};
+  check(&c);
+  c.share = "none";
+  c.pretends = 2;
   check(&c);
   c.text = conv;
   c.spec = &images;
@@ -173,6 +176,9 @@ static void test_devices(void)
   c.optim[1] = "momentum";
   c.optim[4] = "optim.ema";
   c.optim[5] = "0.9";
+  c.offload = true;
+  check(&c);
+  c.share = "node";
   check(&c);
 }
 
@@ -209,7 +215,7 @@ static void test_nodes(void)
   check(&c);
   c.node_size = 2;
   check(&c);
-  c.pretends = true;
+  c.pretends = 1;
   check(&c);
 }
 
@@ -230,7 +236,7 @@ static void test_norms(void)
   c.share = "node";
   if (world->size % 2 == 0)
     check(&c);
-  c.pretends = true;
+  c.pretends = 1;
   c.stages = world->size;
   check(&c);
 }

@@ -205,7 +205,7 @@ static int step_chunks(struct job *job, struct trm_loss_sums *tally)
                                 .first_row = at,
                                 .beta = m ? 1 : 0,
                                 .scale = 1.0f / (float)(6 * SLOTS * s->batch_shards),
-                                .provider = s->provider};
+                                .provider = job->arrays.provider};
     for (int c = 0; c < CHUNKS; c++) {
       const struct trm_shape *shape;
       trm_model_select(&job->model, c ? c - 1 : 0, m);
@@ -233,6 +233,7 @@ static int step_chunks(struct job *job, struct trm_loss_sums *tally)
     }
   for (int m = 0; m < SLOTS; m++)
     batch_free(&batch[m], job);
+  trm_strategy_begin_step(s, 0.05, 0, tally);
   return s->ops->step(s, 0.05, tally);
 }
 

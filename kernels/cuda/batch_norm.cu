@@ -1,0 +1,190 @@
+/* Batch normalization. A channel's values are summed by parts of consecutive samples, then the parts in their order. */
+#include "kernels/cuda/kernel.cuh"
+
+enum { BATCH_NORM_PART = 8192, BATCH_NORM_PARTS = 64 };
+
+/* Samples of a part. */
+static size_t batch_norm_part(size_t b, size_t size)
+{
+  const size_t least = BATCH_NORM_PART / size + 1, spread = (b + BATCH_NORM_PARTS - 1) / BATCH_NORM_PARTS;
+
+  return least > spread ? least : spread;
+}
+
+/* Moments of a part: blocks (C, parts); part (parts, 2, C): mean, sum of squares about it. The channel's first value is
+ * subtracted first, so that large means cost no precision. */
+template <typename value>
+__global__ static void batch_norm_run_moments(const struct trm_batch_norm_moments it, size_t samples, float *part)
+{
+  const size_t channels = it.bn.channels, size = it.bn.size, c = blockIdx.x, first = blockIdx.y * samples;
+  const size_t rows = it.b - first < samples ? it.b - first : samples, n = rows * size;
+  const cuda_values<value> x(it.x);
+  const float shift = x[c * size];
+  float sum = 0, squares = 0;
+
+  for (size_t i = threadIdx.x; i < n; i += blockDim.x)
+    sum += x[((first + i / size) * channels + c) * size + i % size] - shift;
+  const float mean = cuda_block_sum(sum) / (float)n;
+  for (size_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const float d = x[((first + i / size) * channels + c) * size + i % size] - shift - mean;
+
+    squares += d * d;
+  }
+  squares = cuda_block_sum(squares);
+  if (threadIdx.x == 0) {
+    part[(2 * blockIdx.y) * channels + c] = mean;
+    part[(2 * blockIdx.y + 1) * channels + c] = squares;
+  }
+}
+
+/* Merges the parts (Chan, Golub & LeVeque 1983). */
+template <typename value>
+__global__ static void batch_norm_run_merge(const struct trm_batch_norm_moments it, size_t samples, size_t parts,
+                                            const float *part)
+{
+  const size_t channels = it.bn.channels, size = it.bn.size;
+
+  CUDA_ELEMENTS(c, channels) {
+    float count = 0, mean = 0, squares = 0;
+
+    for (size_t p = 0; p < parts; p++) {
+      const float own = (float)((it.b - p * samples < samples ? it.b - p * samples : samples) * size);
+      const float total = count + own, difference = part[2 * p * channels + c] - mean;
+
+      squares += part[(2 * p + 1) * channels + c] + difference * difference * (count * (own / total));
+      mean += difference * (own / total);
+      count = total;
+    }
+    it.moments[c] = cuda_values<value>(it.x)[c * size] + mean;
+    it.moments[channels + c] = squares;
+  }
+}
+
+template <typename value>
+static void batch_norm_moments(struct trm_device *device, const struct trm_batch_norm_moments *call)
+{
+  const size_t channels = call->bn.channels, samples = batch_norm_part(call->b, call->bn.size);
+  const size_t parts = (call->b + samples - 1) / samples;
+  float *part = (float *)cuda_scratch(device, 2 * parts * channels * sizeof *part);
+
+  if (!part)
+    return;
+  CUDA_LAUNCH(batch_norm_run_moments<value>, dim3((unsigned)channels, (unsigned)parts), CUDA_THREADS, device, *call,
+              samples, part);
+  CUDA_LAUNCH(batch_norm_run_merge<value>, cuda_blocks(channels), CUDA_THREADS, device, *call, samples, parts, part);
+}
+
+void cuda_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm_moments *call)
+{
+  if (call->b * call->bn.size == 0)
+    cuda_fill(device, call->moments, 0, 2 * call->bn.channels);
+  else
+    CUDA_BY_TYPE(call->type, batch_norm_moments<value>(device, call));
+}
+
+/* each: 1 / count of the call, which processors without fast doubles get as a float */
+static float batch_norm_each(const struct trm_batch_norm *bn)
+{
+  return (float)(1 / bn->count);
+}
+
+__device__ static float batch_norm_inverse_std(const struct trm_batch_norm *bn, float each, float square)
+{
+  return 1.0f / sqrtf(square * each + bn->epsilon);
+}
+
+template <typename value> __global__ static void batch_norm_run_forward(const struct trm_batch_norm_forward it, float each)
+{
+  const cuda_values<value> x(it.x), y(it.y);
+
+  CUDA_ELEMENTS(i, it.b * it.bn.channels * it.bn.size) {
+    const size_t c = i / it.bn.size % it.bn.channels;
+    const float scale = batch_norm_inverse_std(&it.bn, each, it.square[c]) * it.w[c];
+
+    y.set(i, (x[i] - it.mean[c]) * scale + it.bias[c]);
+  }
+}
+
+void cuda_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm_forward *call)
+{
+  const size_t n = call->b * call->bn.channels * call->bn.size;
+
+  CUDA_BY_TYPE(call->type, CUDA_LAUNCH(batch_norm_run_forward<value>, cuda_blocks(n), CUDA_THREADS, device, *call,
+                                       batch_norm_each(&call->bn)));
+}
+
+/* part (parts, 2, C): sums of dy, and of dy * (x - mean) */
+template <typename value>
+__global__ static void batch_norm_run_sums(const struct trm_batch_norm_sums it, size_t samples, float *part)
+{
+  const size_t channels = it.bn.channels, size = it.bn.size, c = blockIdx.x, first = blockIdx.y * samples;
+  const size_t rows = it.b - first < samples ? it.b - first : samples;
+  const cuda_values<value> x(it.x), dy(it.dy);
+  const float mean = it.mean[c];
+  float sum = 0, products = 0;
+
+  for (size_t i = threadIdx.x; i < rows * size; i += blockDim.x) {
+    const size_t at = ((first + i / size) * channels + c) * size + i % size;
+
+    sum += dy[at];
+    products += dy[at] * (x[at] - mean);
+  }
+  sum = cuda_block_sum(sum);
+  products = cuda_block_sum(products);
+  if (threadIdx.x == 0) {
+    part[(2 * blockIdx.y) * channels + c] = sum;
+    part[(2 * blockIdx.y + 1) * channels + c] = products;
+  }
+}
+
+__global__ static void batch_norm_run_add(const struct trm_batch_norm_sums it, float each, size_t parts,
+                                          const float *part)
+{
+  const size_t channels = it.bn.channels;
+
+  CUDA_ELEMENTS(c, channels) {
+    struct cuda_pair sum = {0, 0}, products = {0, 0};
+
+    for (size_t p = 0; p < parts; p++) {
+      cuda_pair_add(&sum, part[2 * p * channels + c]);
+      cuda_pair_add(&products, part[(2 * p + 1) * channels + c]);
+    }
+    it.sums[c] = cuda_pair_value(sum);
+    it.sums[channels + c] = cuda_pair_value(products) * batch_norm_inverse_std(&it.bn, each, it.square[c]);
+  }
+}
+
+void cuda_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm_sums *call)
+{
+  const size_t channels = call->bn.channels, samples = batch_norm_part(call->b, call->bn.size);
+  const size_t parts = (call->b + samples - 1) / samples;
+  float *part = (float *)cuda_scratch(device, 2 * parts * channels * sizeof *part);
+
+  if (!part)
+    return;
+  CUDA_BY_TYPE(call->type, CUDA_LAUNCH(batch_norm_run_sums<value>, dim3((unsigned)channels, (unsigned)parts),
+                                       CUDA_THREADS, device, *call, samples, part));
+  CUDA_LAUNCH(batch_norm_run_add, cuda_blocks(channels), CUDA_THREADS, device, *call, batch_norm_each(&call->bn), parts,
+              part);
+}
+
+template <typename value> __global__ static void batch_norm_run_backward(const struct trm_batch_norm_backward it, float each)
+{
+  const size_t channels = it.bn.channels;
+  const cuda_values<value> x(it.x), dy(it.dy), dx(it.dx);
+
+  CUDA_ELEMENTS(i, it.b * channels * it.bn.size) {
+    const size_t c = i / it.bn.size % channels;
+    const float inverse = batch_norm_inverse_std(&it.bn, each, it.square[c]), slope = it.sums[channels + c] * each * inverse;
+
+    dx.set(i, inverse * it.w[c] * (dy[i] - it.sums[c] * each - (x[i] - it.mean[c]) * slope));
+  }
+}
+
+void cuda_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm_backward *call)
+{
+  const size_t n = call->b * call->bn.channels * call->bn.size;
+
+  CUDA_BY_TYPE(call->type, CUDA_LAUNCH(batch_norm_run_backward<value>, cuda_blocks(n), CUDA_THREADS, device, *call,
+                                       batch_norm_each(&call->bn)));
+}

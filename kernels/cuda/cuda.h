@@ -1,0 +1,130 @@
+/* Declarations shared by the files of the CUDA device, in C and in CUDA C++ (private to kernels/cuda).
+ *
+ * A kernel of the contract is a function cuda_SLOT in a .cu file, which starts kernels on the device's stream
+ * (kernel.cuh). Sums have one order for a shape, whatever the processor: there are no atomic additions. */
+#pragma once
+
+#include "core/device.h"
+#include "kernels/module.h"
+
+TRM_BEGIN_DECLS
+
+struct CUstream_st;
+struct cublasContext;
+
+/* Invalid arguments that a kernel has found in device memory. */
+enum cuda_failure_kind { CUDA_BAD_TOKEN, CUDA_BAD_TARGET, CUDA_FAILURES };
+struct cuda_failure {
+  unsigned long long first[CUDA_FAILURES]; /* the smallest of (row, value), 32 bits each; all ones: none */
+  unsigned long long limit[CUDA_FAILURES]; /* values must be below */
+};
+
+/* cos and sin of rotary positions, computed once. */
+struct cuda_rotary_table {
+  float base, *table; /* (T, 2, E / 2): cosines, sines */
+  size_t t, half;
+};
+
+/* The constants of a run of elements of an update, now (numbers.cu). */
+struct cuda_update_constants {
+  size_t end; /* of the run */
+  float rate, scale, l2, decay;
+  float step, root; /* of adam and lamb: rate (lamb: 1) / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
+};
+
+/* The runs of the update before, which are mostly those of the next one. */
+struct cuda_runs {
+  struct trm_update_run *host, *device;
+  size_t runs;
+};
+
+struct cuda_block;
+struct cuda_state {
+  int index; /* of the processor */
+  struct CUstream_st *stream;
+  struct cublasContext *products;
+  struct cuda_failure *failure, *failure_read; /* in device memory; in pinned host memory */
+  struct cuda_rotary_table rotary;
+  struct cuda_runs runs;
+  struct cuda_block *blocks; /* of alloc */
+  void *scratch;
+  size_t scratch_bytes;
+  char error[192]; /* the first one, until sync reports it */
+};
+
+static inline struct cuda_state *cuda_state_of(const struct trm_device *device)
+{
+  return (struct cuda_state *)device->impl;
+}
+
+/* Makes the device's processor the calling thread's, and returns its stream. */
+struct CUstream_st *cuda_stream(const struct trm_device *device);
+
+/* Records an error of the runtime (0: none) for the next sync; what: the call. */
+void cuda_check(const struct trm_device *device, int error, const char *what);
+void cuda_fail(const struct trm_device *device, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Device memory for the current call, not zeroed, valid until the next call of this function. NULL: there is none, and
+ * the failure is recorded. */
+void *cuda_scratch(struct trm_device *device, size_t bytes);
+
+/* Copies to device memory; host memory is free on return. */
+void cuda_upload(struct trm_device *device, void *to, const void *host, size_t bytes);
+void cuda_fill(struct trm_device *device, float *to, float value, size_t n);
+
+/* Computes the constants of an update of n elements, in scratch memory; run NULL: of all. lamb: of its direction.
+ * Returns their number; 0: a failure is recorded. */
+size_t cuda_update_constants(struct trm_device *device, const struct trm_update *update,
+                             const struct trm_update_run *run, size_t runs, const float *ratio, size_t n, bool lamb,
+                             struct cuda_update_constants **constants);
+
+/* The kernels of the contract (core/device.h) that this device has; sparse_sgd works in host memory. */
+#define CUDA_KERNELS(X)                                                          \
+  X(gemm, trm_gemm)                                                              \
+  X(csr_forward, trm_csr_forward)                                                \
+  X(csr_backward, trm_csr_backward)                                              \
+  X(bias_add, trm_bias_add)                                                      \
+  X(bias_backward, trm_bias_backward)                                            \
+  X(activation_forward, trm_activation_forward)                                  \
+  X(activation_backward, trm_activation_backward)                                \
+  X(dropout, trm_dropout)                                                        \
+  X(norm_forward, trm_norm_forward)                                              \
+  X(norm_backward, trm_norm_backward)                                            \
+  X(embedding_forward, trm_embedding_forward)                                    \
+  X(embedding_backward, trm_embedding_backward)                                  \
+  X(attention_forward, trm_attention_forward)                                    \
+  X(attention_backward, trm_attention_backward)                                  \
+  X(rotary, trm_rotary)                                                          \
+  X(swiglu_forward, trm_swiglu_forward)                                          \
+  X(swiglu_backward, trm_swiglu_backward)                                        \
+  X(conv2d_forward, trm_conv2d_forward)                                          \
+  X(conv2d_backward_data, trm_conv2d_backward_data)                              \
+  X(conv2d_backward_weights, trm_conv2d_backward_weights)                        \
+  X(max_pool_forward, trm_max_pool_forward)                                      \
+  X(max_pool_backward, trm_max_pool_backward)                                    \
+  X(avg_pool_forward, trm_avg_pool_forward)                                      \
+  X(avg_pool_backward, trm_avg_pool_backward)                                    \
+  X(batch_norm_moments, trm_batch_norm_moments)                                  \
+  X(batch_norm_forward, trm_batch_norm_forward)                                  \
+  X(batch_norm_sums, trm_batch_norm_sums)                                        \
+  X(batch_norm_backward, trm_batch_norm_backward)                                \
+  X(softmax_cross_entropy, trm_softmax_cross_entropy)                            \
+  X(softmax_shard_stats, trm_softmax_shard_stats)                                \
+  X(softmax_shard_gradient, trm_softmax_shard_gradient)                          \
+  X(mean_squared_error, trm_mean_squared_error)                                  \
+  X(logistic, trm_margin_loss)                                                   \
+  X(hinge, trm_margin_loss)                                                      \
+  X(sum, trm_sum)                                                                \
+  X(add, trm_add)                                                                \
+  X(convert, trm_convert)                                                        \
+  X(norm_squared, trm_norm_squared)                                              \
+  X(sum_losses, trm_sum_losses)                                                  \
+  X(clip, trm_clip)                                                              \
+  X(trust_ratios, trm_trust_ratios)                                              \
+  X(update, trm_update_arrays)                                                   \
+  X(lamb_direction, trm_lamb_direction)
+#define CUDA_DECLARE(slot, type) void cuda_##slot(struct trm_device *device, const struct type *call);
+CUDA_KERNELS(CUDA_DECLARE)
+#undef CUDA_DECLARE
+
+TRM_END_DECLS

@@ -1,0 +1,191 @@
+/* Losses: for each row the loss, whether the prediction is correct, and the gradient with respect to the scores. */
+#include "kernels/cuda/kernel.cuh"
+
+/* One block a row. dz may be z: a thread writes elements that it alone reads after the sums. */
+template <typename value>
+__global__ static void loss_run_softmax(const struct trm_softmax_cross_entropy it, struct cuda_failure *failure)
+{
+  const size_t row = blockIdx.x, c = it.c;
+  const int32_t label = it.target[row];
+  const cuda_values<value> z((const value *)it.z + row * c), dz((value *)it.dz + row * c);
+  const bool ignored = label == TRM_IGNORE_INDEX;
+
+  if (label < 0 || (size_t)label >= c) {
+    if (threadIdx.x == 0) {
+      if (!ignored)
+        cuda_report(failure, CUDA_BAD_TARGET, row, label, c);
+      it.loss[row] = ignored ? 0.0f : NAN;
+      if (it.correct)
+        it.correct[row] = ignored ? -1 : 0;
+    }
+    for (size_t j = threadIdx.x; it.dz && j < c; j += blockDim.x)
+      dz.set(j, ignored ? 0.0f : NAN);
+    return;
+  }
+  float most = -INFINITY, sum = 0, distance = 0, before = 0;
+  for (size_t j = threadIdx.x; j < c; j += blockDim.x)
+    most = fmaxf(most, z[j]);
+  most = cuda_block_join<cuda_joined_maximum>(most);
+  for (size_t j = threadIdx.x; j < c; j += blockDim.x) {
+    sum += expf(z[j] - most);
+    distance += most - z[j];
+    before += j < (size_t)label && z[j] >= most;
+  }
+  const float score = z[(size_t)label], share = it.smoothing;
+  sum = cuda_block_sum(sum);
+  before = cuda_block_sum(before); /* classes before the target that are as large as the largest */
+  if (share > 0)
+    distance = cuda_block_sum(distance) / (float)c;
+  if (threadIdx.x == 0) {
+    it.loss[row] = logf(sum) + (1 - share) * (most - score) + (share > 0 ? share * distance : 0);
+    if (it.correct)
+      it.correct[row] = score >= most && before == 0 && !isnan(sum);
+  }
+  __syncthreads(); /* all threads have read the target's score */
+  const float factor = it.scale / sum, uniform = it.scale * share / (float)c;
+  for (size_t j = threadIdx.x; it.dz && j < c; j += blockDim.x)
+    dz.set(j, expf(z[j] - most) * factor - uniform - (j == (size_t)label ? it.scale * (1 - share) : 0));
+}
+
+void cuda_softmax_cross_entropy(struct trm_device *device, const struct trm_softmax_cross_entropy *call)
+{
+  CUDA_BY_TYPE(call->type, CUDA_LAUNCH(loss_run_softmax<value>, (unsigned)call->b, cuda_row_threads(call->c), device,
+                                       *call, cuda_state_of(device)->failure));
+}
+
+/* -- scores sharded by class */
+
+__device__ static bool loss_is_class(int32_t label, size_t low, size_t high)
+{
+  return label >= 0 && (size_t)label >= low && (size_t)label < high;
+}
+
+template <typename value>
+__global__ static void loss_run_stats(const struct trm_softmax_shard_stats it, struct cuda_failure *failure)
+{
+  const size_t row = blockIdx.x, c = it.v.high - it.v.low;
+  const int32_t label = it.target[row];
+  const cuda_values<value> z((const value *)it.z + row * c);
+  const bool valid = label == TRM_IGNORE_INDEX || loss_is_class(label, 0, it.v.total);
+  float most = -INFINITY, sum = 0, distance = 0, first = -(float)(c - 1); /* minus the index: the largest is first */
+
+  for (size_t j = threadIdx.x; j < c; j += blockDim.x)
+    most = fmaxf(most, z[j]);
+  most = cuda_block_join<cuda_joined_maximum>(most);
+  for (size_t j = threadIdx.x; j < c; j += blockDim.x) {
+    sum += expf(z[j] - most);
+    distance += most - z[j];
+    first = z[j] >= most ? fmaxf(first, -(float)j) : first;
+  }
+  sum = cuda_block_sum(sum);
+  distance = cuda_block_sum(distance);
+  first = cuda_block_join<cuda_joined_maximum>(first);
+  if (threadIdx.x > 0)
+    return;
+  if (!valid)
+    cuda_report(failure, CUDA_BAD_TARGET, row, label, it.v.total);
+  float *to = it.stats + row * TRM_SCORES_FIELDS;
+  to[TRM_SCORES_MAX] = most;
+  to[TRM_SCORES_ARGMAX] = (float)it.v.low - first;
+  to[TRM_SCORES_TARGET] = loss_is_class(label, it.v.low, it.v.high) ? z[(size_t)label - it.v.low] : -INFINITY;
+  to[TRM_SCORES_DISTANCE] = distance;
+  to[TRM_SCORES_SUM] = valid ? sum : NAN;
+}
+
+void cuda_softmax_shard_stats(struct trm_device *device, const struct trm_softmax_shard_stats *call)
+{
+  const size_t c = call->v.high - call->v.low;
+
+  CUDA_BY_TYPE(call->type, CUDA_LAUNCH(loss_run_stats<value>, (unsigned)call->b, cuda_row_threads(c), device, *call,
+                                       cuda_state_of(device)->failure));
+}
+
+template <typename value> __global__ static void loss_run_gradient(const struct trm_softmax_shard_gradient it)
+{
+  const size_t c = it.v.high - it.v.low;
+  const cuda_values<value> z(it.z), dz(it.dz);
+  const float uniform = it.scale * it.smoothing / (float)it.v.total;
+
+  CUDA_ELEMENTS(i, it.b * c) {
+    const size_t row = i / c, class_number = it.v.low + i % c;
+    const int32_t label = it.target[row];
+    const float own = label >= 0 && (size_t)label == class_number ? it.scale * (1 - it.smoothing) : 0;
+
+    dz.set(i, label == TRM_IGNORE_INDEX ? 0 : expf(z[i] - it.max[row]) * (it.scale / it.sum[row]) - uniform - own);
+  }
+}
+
+void cuda_softmax_shard_gradient(struct trm_device *device, const struct trm_softmax_shard_gradient *call)
+{
+  CUDA_BY_TYPE(call->type, CUDA_LAUNCH(loss_run_gradient<value>, cuda_blocks(call->b * (call->v.high - call->v.low)),
+                                       CUDA_THREADS, device, *call));
+}
+
+/* -- targets that are numbers */
+
+template <typename value> __global__ static void loss_run_squares(const struct trm_mean_squared_error it)
+{
+  const size_t row = blockIdx.x, f = it.f;
+  const cuda_values<value> z((const value *)it.z + row * f), dz((value *)it.dz + row * f);
+  const float *target = it.target + row * f, factor = 2 * it.scale / (float)f;
+  float sum = 0;
+
+  for (size_t j = threadIdx.x; j < f; j += blockDim.x) {
+    const float difference = z[j] - target[j];
+
+    sum += difference * difference;
+    if (it.dz)
+      dz.set(j, factor * difference);
+  }
+  sum = cuda_block_sum(sum);
+  if (threadIdx.x > 0)
+    return;
+  it.loss[row] = sum / (float)f;
+  if (it.correct)
+    it.correct[row] = 0;
+}
+
+void cuda_mean_squared_error(struct trm_device *device, const struct trm_mean_squared_error *call)
+{
+  CUDA_BY_TYPE(call->type,
+               CUDA_LAUNCH(loss_run_squares<value>, (unsigned)call->b, cuda_row_threads(call->f), device, *call));
+}
+
+/* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */
+template <typename value, bool hinge> __global__ static void loss_run_margin(const struct trm_margin_loss it)
+{
+  const cuda_values<value> scores(it.z), dz(it.dz);
+
+  CUDA_ELEMENTS(i, it.b) {
+    const float z = scores[i], t = it.target[i], margin = t * z;
+
+    if (hinge)
+      it.loss[i] = margin >= 1 ? 0 : 1 - margin;
+    else
+      it.loss[i] = (margin < 0 ? -margin : 0) + log1pf(expf(-fabsf(margin)));
+    if (it.correct)
+      it.correct[i] = t > 0 ? z > 0 : z <= 0;
+    if (it.dz && hinge)
+      dz.set(i, margin >= 1 ? 0 : isnan(margin) ? margin : -t * it.scale);
+    else if (it.dz)
+      dz.set(i, -t * it.scale / (1 + expf(margin)));
+  }
+}
+
+template <typename value, bool hinge>
+static void loss_margin(struct trm_device *device, const struct trm_margin_loss *call)
+{
+  void (*const run)(const struct trm_margin_loss) = loss_run_margin<value, hinge>;
+
+  CUDA_LAUNCH(run, cuda_blocks(call->b), CUDA_THREADS, device, *call);
+}
+
+void cuda_logistic(struct trm_device *device, const struct trm_margin_loss *call)
+{
+  CUDA_BY_TYPE(call->type, loss_margin<value, false>(device, call));
+}
+
+void cuda_hinge(struct trm_device *device, const struct trm_margin_loss *call)
+{
+  CUDA_BY_TYPE(call->type, loss_margin<value, true>(device, call));
+}

@@ -1,0 +1,66 @@
+#!/bin/bash
+# The module for GPUs without one: its kernels run by the emulator, its host code on a mock of CUDA's runtime whose
+# streams work only when they are waited for (tests/cuda). The operator suite, whole runs against the CPU's, and the
+# messages for what may be missing.
+. "$(dirname "$0")/lib.sh"
+module=${builddir:-$top_srcdir/build}/tests/cuda/.libs
+[ -e "$module/trireme_cuda.so" ] || skip "the C++ compiler of this build does not make the module ($module)"
+suite=${builddir:-$top_srcdir/build}/tests/unit/test_kernels
+scratch
+export TRIREME_MODULES=$module
+
+# refused TEXT VARIABLE=VALUE...: train --device.name=cuda ends with status 1 and one line with TEXT
+refused() {
+  local text=$1 status=0
+  shift
+  env "$@" "$TRIREME" train --model="mlp 784-64-10 relu" --data.file=digits.h5 --train.steps=1 --device.name=cuda \
+    --run.dir=refused > refused.log 2>&1 || status=$?
+  grep -q "error: .*$text" refused.log || { cat refused.log; fail "the message should have: $text"; }
+  [ $status = 1 ] || fail "status $status for: $text"
+  [ "$(grep -c error refused.log)" = 1 ] || { cat refused.log; fail "more than one message for: $text"; }
+  pass "refused: $text"
+}
+
+digits 640 64
+refused "there is no module /nonexistent/trireme_cuda.so" TRIREME_MODULES=/nonexistent
+mkdir damaged other && echo "no module" > damaged/trireme_cuda.so
+refused "damaged/trireme_cuda.so cannot be loaded" TRIREME_MODULES="$PWD/damaged"
+sed 's/libstdc++\.so/libabsent.so/g' "$module/trireme_cuda.so" > other/trireme_cuda.so # a library that is not there
+refused "libabsent.so.6: cannot open" TRIREME_MODULES="$PWD/other"
+refused "no NVIDIA driver" TRM_MOCK_GPUS=none
+refused "too old: it supports CUDA 11.2, and this build needs 12.4" TRM_MOCK_GPUS=old
+refused "no GPU" TRM_MOCK_GPUS=0
+refused "GPU 0 has no room for .*GiB are needed, .*are free" TRM_MOCK_BYTES=300000
+
+# same NAME RANKS TOLERANCE ARGUMENTS...: the run on the module has the CPU's training loss
+same() {
+  local name=$1 ranks=$2 tolerance=$3 device
+  shift 3
+  for device in cpu cuda; do
+    launch "$ranks" "$TRIREME" train "$@" --device.name=$device --run.dir="$name.$device" --log.quiet=true \
+      > "$name.log" 2>&1 || { cat "$name.log"; fail "$name on $device"; }
+  done
+  awk -v a="$(json_number final_train_loss "$name.cpu/summary.json")" -v t="$tolerance" \
+    -v b="$(json_number final_train_loss "$name.cuda/summary.json")" \
+    'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d < t * a && -d < t * a) }' ||
+    { grep -H final_train_loss "$name".*/summary.json; fail "$name: the loss is not the CPU's"; }
+  pass "$name: the CPU's loss to $tolerance"
+}
+
+same mlp 1 1e-5 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=10 --train.batch=32 --optim.lr=0.1
+same adam 2 1e-5 --model="mlp 784-32-10 gelu" --data.file=digits.h5 --train.steps=5 --train.batch=32 --optim.name=adamw \
+  --optim.lr=0.01
+same images 1 1e-4 --model=lenet5 --data.file=digits.h5 --train.steps=2 --train.batch=4 --optim.lr=0.1
+letters
+same letters 1 1e-4 --model="gpt layers=2 heads=2 dim=16 context=16" --data.file=text.h5 --train.steps=3 --train.batch=2 \
+  --optim.name=adamw --optim.lr=0.01
+"$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 --device.name=auto --run.dir=auto \
+  > auto.log 2>&1 && grep -q "^device: cuda" auto.log || { cat auto.log; fail "device.name=auto with a GPU"; }
+TRM_MOCK_GPUS=none "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 \
+  --device.name=auto --run.dir=auto2 > auto.log 2>&1 && ! grep -q "^device:" auto.log ||
+  { cat auto.log; fail "device.name=auto without a GPU"; }
+pass "device.name=auto takes the GPU where there is one"
+
+TRM_TEST_DEVICE=cuda timeout -k 10 1000 "$suite" > suite.log 2>&1 || { cat suite.log; fail "the operator suite"; }
+pass "the operator suite"
+finish

@@ -1,0 +1,123 @@
+#!/bin/bash
+# Jobs of unlike ranks: any shares of the batch have the loss curve of one rank, in every layout; shares by measured
+# speed; what slow ranks gain; resumed runs; commands that differ between the ranks of a job.
+set -u
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/layouts_lib.sh"
+
+# same MODEL REFERENCE NAME: equal within 1e-4
+same() {
+  local loss weights
+  loss=$(paste <(losses "$2") <(losses "$3") |
+    awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
+                    END { if (n > 20) printf "%.3g", worst }')
+  [ -n "$loss" ] || fail "$3: losses are missing"
+  weights=$("$COMPARE" "$2/checkpoints/last.h5" "$3/checkpoints/last.h5") || fail "$3: weights cannot be compared"
+  awk -v l="$loss" -v w="$weights" 'BEGIN { exit !(l <= 1e-4 && w <= 1e-4) }' ||
+    fail "$3: losses differ from one rank's by $loss, weights by $weights"
+  pass "$3: losses $loss, weights $weights"
+}
+
+# cell MODEL RANKS NAME OPTION...: batches of 50 rows, the last one of an epoch has 40 (digits) or fewer
+cell() {
+  [ -d "$1-one" ] || run_of 1 "$1" "$1-one" --train.batch=50
+  run_of "$2" "$1" "$1-$3" --train.batch=50 "${@:4}"
+  same "$1" "$1-one" "$1-$3"
+}
+cell mlp 3 shares --parallel.shares=5,2,0
+cell mlp 3 accumulate --parallel.shares=5,2,0 --train.accumulate=3
+cell mlp 3 private --parallel.shares=0,1,40 --parallel.share=none
+cell mlp 3 zero-2 --parallel.shares=5,2,0 --parallel.zero=2
+cell norms 3 shares --parallel.shares=5,2,0
+cell gpt2 3 zero-3 --parallel.shares=2,0,1 --parallel.zero=3 --train.accumulate=2
+cell gpt2 4 tensor --parallel.shares=3,1 --parallel.tensor=2
+cell mlp 4 pipeline --parallel.shares=1,3 --parallel.pipeline=2 --train.accumulate=4
+[ "$(json_text shares mlp-shares/summary.json)" = 5,2,0 ] || fail "summary.json: shares"
+
+run_of 2 mlp half --parallel.shares=1,1
+run_of 2 mlp equal --parallel.shares=equal
+equal equal half "shares 1,1"
+
+# simulate RANKS NAME OPTION...
+simulate() {
+  timeout -k 10 60 "$TRIREME" train mlp.yaml --log.quiet=no --train.steps=40 --train.evaluate_every=0 --train.batch=100 --optim.schedule=constant \
+    --simulate.workers="$1" --run.dir="$2" "${@:3}" > "$2.log" 2>&1 || { cat "$2.log"; fail "$2"; }
+}
+# The virtual clock: rank 1 takes three times the time.
+slow="--run.slow=1:3 --device.gflops=0.1 --simulate.bandwidth=1e12 --simulate.latency=1e-9"
+simulate 2 slow $slow
+simulate 2 given $slow --parallel.shares=3,1
+simulate 2 measured $slow --parallel.shares=measured
+[ "$(json_text shares measured/summary.json)" = 1000,333 ] || { cat measured.log; fail "shares of a rank in 3 times the time"; }
+grep -q 'shares: "1000,333"' measured/config.yaml || fail "measured/config.yaml has no list"
+awk -v slow="$(of slow train_s)" -v given="$(of given train_s)" 'BEGIN { exit !(given < 0.51 * slow && given > 0.49 * slow) }' ||
+  fail "shares 3,1: $(of given train_s) s of $(of slow train_s) s"
+pass "shares 3,1: $(of given train_s) s of $(of slow train_s) s"
+simulate 2 again $slow --parallel.shares=measured --simulate.threads=2
+equal measured again
+# ms PREFIX LOG: milliseconds of steps with the shares and without the slow ranks
+ms() { sed -n "s/^shares: $1: \([0-9.]*\) ms a step, without the slow data ranks [0-9,]* \([0-9.]*\) ms.*/\1 \2/p" "$2"; }
+paste -d' ' <(ms predicted measured.log) <(ms measured measured.log) | awk '
+  function near(a, b) { return a > 0.97 * b && a < 1.03 * b }
+  { ok = NF == 4 && near($1, $3) && near($2, $4) && near($2, $1 * 4 / 3) }
+  END { exit !ok }' || { cat measured.log; fail "the prediction is not what was measured"; }
+[ "$(grep -c 'they pay' measured.log)" = 2 ] || fail "a rank that gains a quarter of the time does not pay"
+simulate 3 dear --run.slow=1:30,2:30 --device.gflops=1 --simulate.latency=0.01 --parallel.shares=measured
+[ "$(grep -c 'without the slow data ranks 1,2 .* do not pay' dear.log)" = 2 ] || { cat dear.log; fail "ranks that cost more than they gain pay"; }
+simulate 2 equal-speeds --parallel.shares=measured
+[ "$(json_text shares equal-speeds/summary.json)" = 1000,1000 ] || { cat equal-speeds.log; fail "shares of equal ranks"; }
+! grep -q 'slow data ranks' equal-speeds.log || fail "one of two equal ranks is slow"
+pass "what slow ranks gain, predicted and measured"
+
+# Resumed, a run keeps the shares that it measured, unless the ranks are others.
+simulate 2 kept $slow --parallel.shares=measured --train.steps=30
+simulate 2 kept $slow --parallel.shares=measured --run.resume=auto
+grep -q 'shares: 1000,333, of the checkpoint' kept.log || { cat kept.log; fail "a resumed run measures again"; }
+equal measured kept resumed
+simulate 3 kept $slow --parallel.shares=measured --run.resume=auto --train.steps=80
+[ "$(json_text shares kept/summary.json)" = 1000,333,1000 ] || { cat kept.log; fail "three ranks with the shares of two"; }
+pass "resumed"
+
+# Real ranks, in modeled time that no load of the machine changes much; a few steps must be near the ideal.
+run_of 2 mlp real --log.quiet=no --log.every=100 --train.steps=30 --train.evaluate_every=0 --train.batch=96 \
+  --data.drop_last=yes --parallel.shares=measured --device.compute=sleep --device.gflops=0.2 --run.slow=1:3
+json_text shares real/summary.json | awk -F, '{ exit !($1 == 1000 && $2 > 250 && $2 < 400) }' ||
+  { cat real.log; fail "shares of real ranks: $(json_text shares real/summary.json)"; }
+# equal shares take 48 * 3 times a row's time, the ideal ones 72
+equal_ms=$(sed -n 's/.*by the speeds of 5 steps of \([0-9.]*\) ms.*/\1/p' real.log)
+ms measured real.log | awk -v equal="$equal_ms" '{ ok = equal > 0 && $1 < 0.75 * equal && $2 > $1 } END { exit !ok }' ||
+  { cat real.log; fail "real ranks: the shares gain too little"; }
+pass "real ranks: $equal_ms ms with equal shares, $(ms measured real.log) with these and without the slow rank"
+
+# Several commands: options of devices and threads may differ, no others. Ranks of unequal numbers of threads train.
+mixed() { # mixed NAME OPTION... : OPTION...
+  local first=() all=(--run.dir="$1")
+  shift
+  while [ "$1" != : ]; do first+=("$1"); shift; done
+  shift
+  timeout -k 10 120 $MPIEXEC -n 1 "$TRIREME" train mlp.yaml "${all[@]}" "${first[@]}" : \
+    -n 2 "$TRIREME" train mlp.yaml "${all[@]}" "$@" > mixed.log 2>&1
+}
+mixed unlike --parallel.threads=2 --device.gflops=7 --parallel.shares=5,2,0 --train.batch=50 : --parallel.threads=1 \
+  --device.matmul=f32 --parallel.shares=5,2,0 --train.batch=50 || { cat mixed.log; fail "commands that differ in threads"; }
+same mlp mlp-one unlike
+mixed refused --optim.lr=0.1 : --optim.lr=0.2
+[ $? = 2 ] || { cat mixed.log; fail "ranks with two learning rates: another status"; }
+grep -q 'error: optim.lr: 0.2 on rank 1, and rank 0 has optim.lr: 0.1: only device' mixed.log || { cat mixed.log; fail "ranks with two learning rates"; }
+[ "$(grep -c error: mixed.log)" = 1 ] || { cat mixed.log; fail "more than one line"; }
+[ ! -e refused ] || fail "a refused run left a folder"
+pass "commands that differ"
+
+# refused TEXT OPTION...: two ranks, status 2
+refused() {
+  try_of 2 mlp refused "${@:2}"
+  [ $? = 2 ] || { cat refused.log; fail "${*:2}: another status"; }
+  grep 'error:' refused.log | grep -qF -- "$1" || { cat refused.log; fail "${*:2}: another message"; }
+  pass "refused: ${*:2}"
+}
+try_of() { config=$2.yaml try "$1" "${@:3}"; }
+refused "has 3 numbers; the job has 2 data ranks" --parallel.shares=1,2,3
+refused "neither equal nor measured nor a list" --parallel.shares=fast
+refused "leaves all rows to nobody" --parallel.shares=0,0
+refused "not each of 2 data ranks gets one" --parallel.shares=measured --train.batch=1
+finish
