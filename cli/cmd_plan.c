@@ -66,6 +66,9 @@ static void cmd_plan_print_head(const struct planning *planning)
          m->messages_measured ? "measured" : "not measured: from the rate of memory; mpiexec -n 2 measures");
   if (job->nodes > 1)
     printf(", %.1f us and %.1f GB/s between nodes (given)", 1e6 * m->network_latency_s, 1e-9 * m->network_bytes_per_s);
+  if (m->device_bytes > 0)
+    printf("\ndevice: %s, %.0f MB of its own, one for each rank; other memory is the host's", m->device,
+           m->device_bytes * MB);
   printf("\n\n");
 }
 
@@ -73,11 +76,23 @@ static void cmd_plan_print_row(const struct trm_planned *planned)
 {
   const struct trm_layout_memory *memory = &planned->memory;
   const struct trm_layout_time *time = &planned->time;
-  printf("%9.2f  %7.1f%c ", 1e3 * time->step_s, memory->total * MB, planned->fits ? ' ' : '!');
+  printf("%9.2f  %7.1f%c ", 1e3 * time->step_s, (memory->total + memory->device) * MB, planned->fits ? ' ' : '!');
   for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
     printf(" %6.1f", memory->part[i] * MB);
   printf("  %7.2f %7.2f %7.2f   %s\n", time->traffic[TRM_AXIS_DATA] * MB, time->traffic[TRM_AXIS_PIPELINE] * MB,
          time->traffic[TRM_AXIS_TENSOR] * MB, trm_layout_text(&planned->layout));
+}
+
+/* " in 100.0 MB of a rank, 80000.0 MB of its device". */
+static const char *cmd_plan_limits(const struct trm_planner *p, char *text, size_t bytes)
+{
+  size_t used = 0;
+  text[0] = '\0';
+  if (p->limit > 0)
+    used = (size_t)snprintf(text, bytes, " in %.1f MB of a rank", p->limit * MB);
+  if (p->machine->device_bytes > 0)
+    snprintf(text + used, bytes - used, " in %.1f MB of its device", p->machine->device_bytes * MB);
+  return text;
 }
 
 static void cmd_plan_print_table(const struct planning *planning, bool all)
@@ -86,6 +101,7 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
   const struct trm_planner *p = &planning->planner;
   const int shown = all || p->count < BEST ? p->count : BEST;
   int unfit = 0;
+  char limits[128];
   cmd_plan_print_head(planning);
   printf("     step    MB of a rank: of that                                               MB a step from others\n");
   printf("       ms      all    param   grad states activ. buffer   data progr.     data    pipe  tensor   layout\n");
@@ -97,7 +113,7 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
   if (shown < p->count)
     printf("and %d more (--all)\n", p->count - shown);
   if (unfit)
-    printf("! %d of %d do not fit in %.1f MB a rank\n", unfit, p->count, p->limit * MB);
+    printf("! %d of %d do not fit%s\n", unfit, p->count, cmd_plan_limits(p, limits, sizeof limits));
   for (int i = 0; all && i < p->refusals; i++)
     printf("not possible: %s: %s\n", trm_layout_text(&p->refused[i].layout), p->refused[i].reason);
   const struct trm_layout *best = &p->planned[0].layout;
@@ -136,6 +152,7 @@ static void cmd_plan_planned_json(struct trm_json *json, const struct trm_planne
   for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
     trm_json_number(json, trm_layout_part_name[i], round(planned->memory.part[i]));
   trm_json_number(json, "total", round(planned->memory.total));
+  trm_json_number(json, "device", round(planned->memory.device));
   trm_json_number(json, "resident", round(planned->memory.resident));
   trm_json_end(json);
   trm_json_object(json, "traffic_bytes");
@@ -161,6 +178,8 @@ static void cmd_plan_print_json(const struct planning *planning)
   trm_json_integer(&json, "parameters", (int64_t)trm_model_size(&p->full_model));
   trm_json_integer(&json, "ranks", p->job.ranks);
   trm_json_integer(&json, "nodes", p->job.nodes);
+  trm_json_text(&json, "device", p->machine->device);
+  trm_json_number(&json, "device_bytes", p->machine->device_bytes);
   trm_json_integer(&json, "cores", p->job.cores);
   trm_json_integer(&json, "threads", p->job.threads);
   trm_json_number(&json, "limit_bytes", p->limit > 0 ? p->limit : NAN);
@@ -190,8 +209,9 @@ static int cmd_plan_print(const struct planning *planning, const struct plan_fla
     cmd_plan_print_json(planning);
   else
     cmd_plan_print_table(planning, f->all);
+  char limits[128];
   if (!p->planned[0].fits)
-    return trm_error(TRM_FAILED, "plan: --memory: no layout fits in %.1f MB of a rank", p->limit * MB);
+    return trm_error(TRM_FAILED, "plan: no layout fits%s", cmd_plan_limits(p, limits, sizeof limits));
   return TRM_OK;
 }
 

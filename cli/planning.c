@@ -61,9 +61,14 @@ void planning_sleep_until_woken(struct trm_comm *comm)
 /* -- planning */
 
 /* Opens one device for each rank that computes at the same time on a node, as far as this process may use the cores; if
- * ranks share cores there, the devices share them, too. */
-static int planning_open_devices(struct planning *planning, const struct trm_job *job, int ranks)
+ * ranks share cores there, the devices share them, too. A device with memory of its own is this process's: others share
+ * nothing with it. */
+static int planning_open_devices(struct planning *planning, struct trm_job *job, int ranks)
 {
+  if (!job->device.host_memory) {
+    planning->bench = (struct trm_machine_bench){.device = &job->device, .devices = 1, .seconds = MEASURE_S};
+    return TRM_OK;
+  }
   const cpu_set_t mine = planning_affinity();
   const int threads = planning->planner.job.threads, cores = planning->planner.job.cores;
   const int slots = cores > threads ? cores / threads : 1, per_slot = (ranks + slots - 1) / slots;
@@ -86,6 +91,8 @@ static int planning_run(struct planning *planning, struct trm_job *job, const st
   struct trm_planner *planner = &planning->planner;
   if (machine)
     TRM_CHECK(trm_machine_read(&planning->machine, machine));
+  else
+    trm_machine_set_device(&planning->machine, &job->device);
   TRM_CHECK(trm_planner_open(planner, &job->options, &job->modules, request, &planning->machine));
   if (machine)
     return trm_planner_run(planner, NULL);
@@ -121,7 +128,7 @@ void planning_close(struct planning *planning)
 {
   trm_planner_close(&planning->planner);
   trm_machine_free(&planning->machine);
-  for (int i = 0; i < planning->bench.devices; i++)
+  for (int i = 0; planning->device && i < planning->bench.devices; i++)
     trm_device_close(&planning->device[i]);
   trm_free(planning->device);
   *planning = (struct planning){.device = NULL};
@@ -133,6 +140,10 @@ static int planning_pick_best(const struct planning *planning, struct trm_layout
 {
   const struct trm_planner *planner = &planning->planner;
   const struct trm_planned *best = &planner->planned[0];
+  if (!best->fits && best->memory.device > planner->machine->device_bytes)
+    return trm_error(TRM_FAILED, "parallel.layout: none of %d layouts fits into the %.0f MB of the device; the "
+                     "fastest, %s, takes %.0f MB of it", planner->count, planner->machine->device_bytes / (1 << 20),
+                     trm_layout_text(&best->layout), best->memory.device / (1 << 20));
   if (!best->fits)
     return trm_error(TRM_FAILED,
                      "parallel.layout: none of %d layouts fits a rank's part of the node's memory, %.0f MB; the "

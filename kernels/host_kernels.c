@@ -99,6 +99,69 @@ static void host_unstage(struct trm_device *device, const void *call, const void
   }
 TRM_KERNELS(HOST_KERNEL)
 
+/* -- copies beside the calls */
+
+void host_upload_begin(struct trm_device *device, void *to, const void *host, size_t bytes, struct trm_event *event)
+{
+  (void)event;
+  device->ops->upload(device, to, host, bytes);
+}
+
+void host_download_begin(struct trm_device *device, void *host, const void *from, size_t bytes,
+                         struct trm_event *event)
+{
+  (void)event;
+  device->ops->download(device, host, from, bytes);
+}
+
+void host_await(struct trm_device *device, struct trm_event *event)
+{
+  (void)device, (void)event;
+}
+
+bool host_event_done(struct trm_device *device, struct trm_event *event)
+{
+  (void)device, (void)event;
+  return true;
+}
+
+void host_event_wait(struct trm_device *device, struct trm_event *event)
+{
+  (void)device, (void)event;
+}
+
+void host_event_free(struct trm_device *device, struct trm_event *event)
+{
+  (void)device, (void)event;
+}
+
+void host_pin(struct trm_device *device, void *host, size_t bytes)
+{
+  (void)device, (void)host, (void)bytes;
+}
+
+void host_unpin(struct trm_device *device, void *host)
+{
+  (void)device, (void)host;
+}
+
+/* Fills the slots of copies of a table that has none of them. */
+static void host_fill_copies(struct trm_device_ops *ops)
+{
+  static const struct trm_device_ops copies = {HOST_COPIES};
+
+  if (ops->upload_begin)
+    return;
+  ops->upload_begin = copies.upload_begin;
+  ops->download_begin = copies.download_begin;
+  ops->await = copies.await;
+  ops->event_done = copies.event_done;
+  ops->event_wait = copies.event_wait;
+  ops->event_free = copies.event_free;
+  ops->pin = copies.pin;
+  ops->unpin = copies.unpin;
+}
+
 static int host_sync(struct trm_device *device)
 {
   const int own = host_of(device)->own->sync(device), cpu = device->host->ops->sync(device->host);
@@ -117,7 +180,8 @@ int host_kernels_add(struct trm_device *device, int index, int threads)
     missing++;                  \
   }
   TRM_KERNELS(HOST_FILL)
-  if (missing == 0 && device->host_memory)
+  host_fill_copies(&ops);
+  if (missing == 0 && ops.upload_begin == device->ops->upload_begin && device->host_memory)
     return TRM_OK;
   ops.sync = host_sync;
   struct host_kernels *host = trm_alloc(sizeof *host, "kernels on the host");

@@ -58,6 +58,48 @@ static void timed_release(struct trm_device *device, void *memory)
   inner->ops->release(inner, memory);
 }
 
+/* Copies beside the calls take no time of theirs. */
+static void timed_upload_begin(struct trm_device *device, void *to, const void *host, size_t bytes,
+                               struct trm_event *event)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  inner->ops->upload_begin(inner, to, host, bytes, event);
+}
+
+static void timed_download_begin(struct trm_device *device, void *host, const void *from, size_t bytes,
+                                 struct trm_event *event)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  inner->ops->download_begin(inner, host, from, bytes, event);
+}
+
+#define TIMED_EVENT(slot, type)                                          \
+  static type timed_##slot(struct trm_device *device, struct trm_event *event) \
+  {                                                                      \
+    struct trm_device *inner = timed_of(device)->inner;                  \
+    return inner->ops->slot(inner, event);                               \
+  }
+TIMED_EVENT(await, void)
+TIMED_EVENT(event_done, bool)
+TIMED_EVENT(event_wait, void)
+TIMED_EVENT(event_free, void)
+
+static void timed_pin(struct trm_device *device, void *host, size_t bytes)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  inner->ops->pin(inner, host, bytes);
+}
+
+static void timed_unpin(struct trm_device *device, void *host)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  inner->ops->unpin(inner, host);
+}
+
 static int timed_sync(struct trm_device *device)
 {
   struct trm_device *inner = timed_of(device)->inner;
@@ -215,6 +257,7 @@ enum {
   PART_batch_norm_moments = TIMED_NORMALIZATION,
   PART_batch_norm_forward = TIMED_NORMALIZATION,
   PART_batch_norm_sums = TIMED_NORMALIZATION,
+  PART_batch_norm_gradients = TIMED_NORMALIZATION,
   PART_batch_norm_backward = TIMED_NORMALIZATION,
   PART_softmax_cross_entropy = TIMED_EMBEDDING_LOSS,
   PART_softmax_shard_stats = TIMED_EMBEDDING_LOSS,
@@ -259,6 +302,14 @@ static const struct trm_device_ops timed_ops = {
   .copy = timed_copy,
   .fill = timed_fill,
   .sync = timed_sync,
+  .upload_begin = timed_upload_begin,
+  .download_begin = timed_download_begin,
+  .await = timed_await,
+  .event_done = timed_event_done,
+  .event_wait = timed_event_wait,
+  .event_free = timed_event_free,
+  .pin = timed_pin,
+  .unpin = timed_unpin,
   TRM_KERNELS(TIMED_SLOT)
 };
 

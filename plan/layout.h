@@ -33,7 +33,8 @@ extern const char *const trm_layout_part_name[TRM_LAYOUT_PARTS];
 /* Memory of the rank that needs most, in bytes. */
 struct trm_layout_memory {
   double part[TRM_LAYOUT_PARTS]; /* with this rank's shards of node-shared arrays */
-  double total;                  /* sum of part */
+  double total;                  /* in the host's memory: the sum of part, less `device` */
+  double device;                 /* in memory of the device's own */
   double resident;               /* as the system counts it: with whole node-shared arrays */
 };
 

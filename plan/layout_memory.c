@@ -22,6 +22,14 @@ const char *const trm_layout_part_name[TRM_LAYOUT_PARTS] = {"parameters", "gradi
 
 /* -- the parts of the model */
 
+/* A dry run of the device that the machine's figures are of, whatever this process has. */
+static void layout_memory_open_device(const struct trm_layout_job *job, struct trm_dry_run_device *device,
+                                      struct trm_dry_run_account *account)
+{
+  trm_dry_run_device_open(device, job->modules->device, account);
+  device->base.host_memory = job->machine->device_bytes == 0;
+}
+
 static int layout_memory_stage_create(const struct trm_layout_job *job, const struct trm_layout *layout, int stage,
                                       struct trm_layout_models *models)
 {
@@ -42,7 +50,7 @@ int trm_layout_models_create(struct trm_layout_models *models, const struct trm_
 {
   *models = (struct trm_layout_models){.stages = layout->size[TRM_AXIS_PIPELINE]};
   models->model = trm_alloc((size_t)models->stages * sizeof *models->model, "models");
-  trm_dry_run_device_open(&models->device, job->modules->device, NULL);
+  layout_memory_open_device(job, &models->device, NULL);
   int status = trm_schedule_create(&models->schedule, layout->schedule, models->stages, layout->chunks,
                                    (int)job->options->train.accumulate);
   for (int stage = 0; stage < models->stages && status == TRM_OK; stage++)
@@ -98,10 +106,22 @@ void trm_layout_apply(struct trm_options *options, const struct trm_layout *layo
 
 /* -- arrays */
 
+/* What a rank allocates: in the host's memory, and in the device's own. */
+struct layout_accounts {
+  struct trm_dry_run_account host, device;
+};
+
+/* The account of arrays of passes. */
+static struct trm_dry_run_account *layout_memory_of_device(const struct trm_layout_job *job,
+                                                           struct layout_accounts *accounts)
+{
+  return job->machine->device_bytes > 0 ? &accounts->device : &accounts->host;
+}
+
 /* Counts the arrays of the strategy, without optimizer states in files (parallel.offload). *by_interval: checkpoints
  * read its state interval by interval. *w: the weights, which are no memory; NULL: a parameter provider has them. */
 static int layout_memory_count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout,
-                                        const struct trm_model *model, struct trm_dry_run_account *account,
+                                        struct trm_model *model, struct layout_accounts *accounts,
                                         bool *by_interval, float **w)
 {
   static char none[] = "";
@@ -113,9 +133,9 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   TRM_CHECK(trm_optimizer_create(&optimizer, &o, model));
   struct trm_dry_run_comm data;
   struct trm_dry_run_device device, host;
-  trm_dry_run_comm_open(&data, layout->size[TRM_AXIS_DATA], trm_layout_node_ranks(job, layout), account);
-  trm_dry_run_device_open(&host, trm_device_host(job->modules->device), account);
-  trm_dry_run_device_open(&device, job->modules->device, account);
+  trm_dry_run_comm_open(&data, layout->size[TRM_AXIS_DATA], trm_layout_node_ranks(job, layout), &accounts->host);
+  trm_dry_run_device_open(&host, trm_device_host(job->modules->device), &accounts->host);
+  layout_memory_open_device(job, &device, layout_memory_of_device(job, accounts));
   device.base.host = &host.base;
   struct trm_staged_arrays arrays;
   struct trm_strategy strategy = {.ops = job->modules->strategy,
@@ -124,35 +144,38 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
                                   .optimizer = &optimizer,
                                   .elements = model->parameters,
                                   .boundary = model->boundary,
-                                  .boundaries = model->boundaries};
+                                  .boundaries = model->boundaries,
+                                  .values = model->values};
   trm_strategy_set_options(&strategy, &o);
   strategy.snapshots = trm_strategy_snapshots(&o, job->rows);
   const size_t before = trm_memory_allocated();
   TRM_CHECK(trm_staged_arrays_create(&arrays, &strategy));
-  account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
+  accounts->host.bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   *by_interval = strategy.ops->read != NULL;
   *w = strategy.w;
+  trm_model_share_rounded(model, strategy.w, strategy.rounded);
   trm_staged_arrays_free(&arrays);
   strategy.ops->destroy(&strategy);
   if (offloads)
-    account->bytes[TRM_MEMORY_STATES] = 0;
+    accounts->host.bytes[TRM_MEMORY_STATES] = 0;
   return TRM_OK;
 }
 
 /* Counts the arrays of the passes over these weights. *batches: bytes of the batches they read. */
 static int layout_memory_count_passes(const struct trm_layout_job *job, const struct trm_layout *layout,
                                       struct trm_layout_models *models, int stage, float *w,
-                                      struct trm_dry_run_account *account, double *batches)
+                                      struct layout_accounts *accounts, double *batches)
 {
   struct trm_model *model = &models->model[stage];
   const bool several = models->stages > 1;
   const int slots = several ? trm_schedule_slots(&models->schedule, stage) : 1;
   TRM_CHECK(trm_model_parse_recompute(layout->recompute, &model->recompute));
+  struct trm_dry_run_account *account = layout_memory_of_device(job, accounts);
   models->device.account = account;
   const size_t before = trm_memory_allocated();
   TRM_CHECK(
     trm_model_bind_slots(model, &models->device.base, w, NULL, trm_layout_micro_batch_rows(job, layout), true, slots));
-  account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
+  accounts->host.bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   struct trm_budget first = {.held = 0};
   trm_budget_first_step(&first, model);
   account->bytes[TRM_MEMORY_ACTIVATIONS] += first.part[TRM_BUDGET_ACTIVATIONS];
@@ -247,20 +270,23 @@ static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const
 static int layout_memory_of_stage(const struct trm_layout_job *job, const struct trm_layout *layout,
                                   struct trm_layout_models *models, int stage, struct trm_layout_memory *memory)
 {
-  struct trm_dry_run_account account = {.peer_bytes = 0};
+  struct layout_accounts accounts = {.host = {.peer_bytes = 0}};
   double batches;
   bool by_interval;
   float *w;
-  TRM_CHECK(layout_memory_count_strategy(job, layout, &models->model[stage], &account, &by_interval, &w));
-  TRM_CHECK(layout_memory_count_passes(job, layout, models, stage, w, &account, &batches));
+  TRM_CHECK(layout_memory_count_strategy(job, layout, &models->model[stage], &accounts, &by_interval, &w));
+  TRM_CHECK(layout_memory_count_passes(job, layout, models, stage, w, &accounts, &batches));
+  size_t bytes[TRM_MEMORY_USES];
+  for (int use = 0; use < TRM_MEMORY_USES; use++)
+    bytes[use] = accounts.host.bytes[use] + accounts.device.bytes[use];
   const double windows = (double)job->budget->part[TRM_BUDGET_DATA];
   *memory = (struct trm_layout_memory){
-    .part = {[TRM_LAYOUT_PARAMETERS] = (double)account.bytes[TRM_MEMORY_WEIGHTS],
-             [TRM_LAYOUT_GRADIENTS] = (double)account.bytes[TRM_MEMORY_GRADIENTS],
-             [TRM_LAYOUT_STATES] = (double)account.bytes[TRM_MEMORY_STATES],
-             [TRM_LAYOUT_ACTIVATIONS] = (double)account.bytes[TRM_MEMORY_ACTIVATIONS],
+    .part = {[TRM_LAYOUT_PARAMETERS] = (double)bytes[TRM_MEMORY_WEIGHTS],
+             [TRM_LAYOUT_GRADIENTS] = (double)bytes[TRM_MEMORY_GRADIENTS],
+             [TRM_LAYOUT_STATES] = (double)bytes[TRM_MEMORY_STATES],
+             [TRM_LAYOUT_ACTIVATIONS] = (double)bytes[TRM_MEMORY_ACTIVATIONS],
              [TRM_LAYOUT_BUFFERS] =
-               (double)(account.bytes[TRM_MEMORY_BUFFERS] + account.bytes[TRM_MEMORY_UNITS]) +
+               (double)(bytes[TRM_MEMORY_BUFFERS] + bytes[TRM_MEMORY_UNITS]) +
                trm_layout_tied_bytes(models, stage, 0) +
                layout_memory_message_bytes(models, stage, trm_layout_micro_batch_rows(job, layout)) +
                fmax(layout_memory_bucket_bytes(job, layout, &models->model[stage]), /* not at the same time */
@@ -269,9 +295,14 @@ static int layout_memory_of_stage(const struct trm_layout_job *job, const struct
              [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] + STEP_BYTES +
                                     (job->ranks > 1 && !job->has_communicated ? PEERS_BYTES : 0) +
                                     PEER_BYTES * job->ranks / job->nodes}};
+  if (job->machine->device_bytes > 0)
+    memory->device = batches / 2; /* the other half is on the host */
+  for (int use = 0; use < TRM_MEMORY_USES; use++)
+    memory->device += (double)accounts.device.bytes[use];
+  memory->total = -memory->device;
   for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
     memory->total += memory->part[i];
-  memory->resident = memory->total + (double)account.peer_bytes + windows - windows * job->nodes / job->ranks;
+  memory->resident = memory->total + (double)accounts.host.peer_bytes + windows - windows * job->nodes / job->ranks;
   return TRM_OK;
 }
 
@@ -284,7 +315,7 @@ int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout 
     struct trm_layout_memory one;
     TRM_CHECK(layout_memory_of_stage(job, layout, models, stage, &one));
     resident = stage == 0 ? one.resident : resident; /* that is rank 0's */
-    if (one.total > memory->total)
+    if (one.total + one.device > memory->total + memory->device)
       *memory = one;
   }
   memory->resident = resident;

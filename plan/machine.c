@@ -12,11 +12,18 @@
 
 void trm_machine_create(struct trm_machine *machine, int cores, int threads)
 {
-  *machine = (struct trm_machine){.cores = cores,
+  *machine = (struct trm_machine){.device = "cpu",
+                                  .cores = cores,
                                   .threads = threads,
                                   .message_latency_s = 2e-6,
                                   .network_latency_s = 3e-6,
                                   .network_bytes_per_s = 1e10};
+}
+
+void trm_machine_set_device(struct trm_machine *machine, const struct trm_device *device)
+{
+  snprintf(machine->device, sizeof machine->device, "%s", device->ops->name);
+  machine->device_bytes = (double)device->memory_bytes;
 }
 
 void trm_machine_free(struct trm_machine *machine)
@@ -115,6 +122,8 @@ int trm_machine_write(const struct trm_machine *machine, const char *path)
   struct trm_json json;
   trm_json_open(&json, stream);
   trm_json_object(&json, NULL);
+  trm_json_text(&json, "device", machine->device);
+  trm_json_number(&json, "device_bytes", machine->device_bytes);
   trm_json_integer(&json, "cores", machine->cores);
   trm_json_integer(&json, "threads", machine->threads);
   trm_json_number(&json, "message_s", machine->message_latency_s);
@@ -172,6 +181,12 @@ static int machine_read_work(struct trm_machine *machine, const struct trm_node 
 static int machine_read_document(struct trm_machine *machine, const struct trm_node *root, const char *path)
 {
   double cores, threads;
+  const struct trm_node *device = trm_node_get(root, "device");
+  if (device && device->text)
+    snprintf(machine->device, sizeof machine->device, "%.31s", device->text);
+  machine->device_bytes = trm_node_number(trm_node_get(root, "device_bytes"), 0);
+  if (!(machine->device_bytes >= 0))
+    return trm_error(TRM_USAGE, "%s: device_bytes is below 0", path);
   TRM_CHECK(machine_read_number(root, path, "cores", &cores));
   TRM_CHECK(machine_read_number(root, path, "threads", &threads));
   if (cores >= 1e6 || threads >= 1e6)

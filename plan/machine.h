@@ -2,13 +2,15 @@
  * `trireme plan --calibrate` wrote on another machine. */
 #pragma once
 
+#include "core/device.h"
 #include "nn/model.h"
 #include "train/costs.h"
 #include "train/device_batch.h"
 
 /* Measured seconds of one kind of work at one size. Layers have the counts of the rows that were measured; other work
  * ("sum", "copy", "update", "loss ...", "batch", "all sum" and others of machine_messages.c) has bytes and forward_s
- * alone. */
+ * alone. Where the device has memory of its own, these are the host's, and there are "device sum", "device copy",
+ * "device update", "upload" and "download". */
 struct trm_machine_work {
   char name[48];
   double flop, bytes;
@@ -16,6 +18,8 @@ struct trm_machine_work {
 };
 
 struct trm_machine {
+  char device[32];               /* name of the device that layers were measured on */
+  double device_bytes;           /* of its own memory; 0: it computes in the host's */
   int cores;                     /* of a node */
   int threads;                   /* of a rank while it was measured */
   double message_latency_s;      /* between two ranks of a node */
@@ -31,6 +35,8 @@ struct trm_machine {
 /* Creates a machine without measurements, its network 100 Gbit/s. */
 void trm_machine_create(struct trm_machine *machine, int cores, int threads);
 void trm_machine_free(struct trm_machine *machine);
+/* Sets the device that will be measured. */
+void trm_machine_set_device(struct trm_machine *machine, const struct trm_device *device);
 
 /* Read and write the machine as JSON. Errors name the file; TRM_USAGE: its contents are wrong. */
 int trm_machine_read(struct trm_machine *machine, const char *path);
@@ -85,7 +91,7 @@ int trm_machine_measure_batches(struct trm_machine *machine, struct trm_machine_
                                 struct trm_dataset *dataset, const struct trm_model *model, size_t rows);
 /* The bytes of such a batch, as they are counted here. */
 double trm_machine_batch_bytes(const struct trm_model *model, size_t rows);
-/* Measures sums, copies and updates of this optimizer. */
+/* Measures sums, copies and updates of this optimizer, on the host and, if it has memory of its own, on the device. */
 int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_bench *bench,
                                const struct trm_optimizer *optimizer);
 /* Collective over comm. Measures between ranks 0 and 1, which must share a node and are the only ones that get the

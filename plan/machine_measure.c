@@ -223,7 +223,8 @@ struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, si
   const struct trm_cost cost = trm_layer_cost(layer);
   struct trm_machine_work work = {.flop = cost.flop * (double)rows, .bytes = cost.bytes * (double)rows};
   if (work.flop <= 0 && work.bytes <= 0)
-    work.bytes = (double)trm_value_bytes(layer->values) * (double)(rows * (trm_shape_count(&layer->in) + trm_shape_count(&layer->out)));
+    work.bytes = (double)trm_value_bytes(layer->values) *
+                 (double)(rows * (trm_shape_count(&layer->in) + trm_shape_count(&layer->out)));
   snprintf(work.name, sizeof work.name, "%s%s%s", layer->ops->name,
            layer->needs_dx || layer->addend >= 0 ? "" : " first", measure_suffix(layer->values));
   return work;
@@ -442,8 +443,50 @@ static void measure_update_run(struct trial *trial, bool backward)
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < optimizer.states; i++)
     state[i] = trial->workspace + (size_t)i * trial->n;
-  const struct trm_update_interval to = {0, trial->n, trial->x, state};
+  const struct trm_update_interval to = {0, trial->n, trial->x, state, NULL};
   trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, &to, trial->y);
+}
+
+/* subject: host memory for all threads, (devices, n). */
+static float *measure_host_array(const struct trial *trial)
+{
+  return (float *)(uintptr_t)trial->subject + (size_t)trial->number * trial->n;
+}
+
+static int measure_transfer_open(struct trial *trial)
+{
+  return measure_alloc_array(trial, trial->n, &trial->x);
+}
+
+static void measure_upload_run(struct trial *trial, bool backward)
+{
+  (void)backward;
+  trial->device->ops->upload(trial->device, trial->x, measure_host_array(trial), trial->n * sizeof(float));
+}
+
+static void measure_download_run(struct trial *trial, bool backward)
+{
+  (void)backward;
+  trial->device->ops->download(trial->device, measure_host_array(trial), trial->x, trial->n * sizeof(float));
+}
+
+/* Copies between the host and a device with memory of its own. */
+static int measure_transfers(struct trm_machine *machine, struct trm_machine_bench *bench)
+{
+  for (size_t i = 0; i < sizeof array_sizes / sizeof *array_sizes; i++) {
+    const size_t n = array_sizes[i];
+    float *host = trm_alloc((size_t)bench->devices * n * sizeof *host, "measurements");
+    struct trial trial = {.subject = host, .setup = measure_transfer_open, .run = measure_upload_run, .n = n};
+    struct trm_machine_work work = {.name = "upload", .bytes = sizeof(float) * (double)n};
+    int status = measure_work(machine, bench, work, &trial);
+    trial.run = measure_download_run;
+    snprintf(work.name, sizeof work.name, "download");
+    if (status == TRM_OK)
+      status = measure_work(machine, bench, work, &trial);
+    trm_free(host);
+    TRM_CHECK(status);
+  }
+  return TRM_OK;
 }
 
 static int measure_array(struct trm_machine *machine, struct trm_machine_bench *bench, const char *name, double floats,
@@ -458,12 +501,39 @@ static int measure_array(struct trm_machine *machine, struct trm_machine_bench *
   return TRM_OK;
 }
 
+/* The operations on arrays of the bench's devices, under these names. */
+static int measure_arrays_of(struct trm_machine *machine, struct trm_machine_bench *bench, const char *const name[3],
+                             const struct trm_optimizer *optimizer)
+{
+  TRM_CHECK(measure_array(machine, bench, name[0], 3, measure_sum_run, optimizer));
+  TRM_CHECK(measure_array(machine, bench, name[1], 2, measure_copy_run, optimizer));
+  return measure_array(machine, bench, name[2], 3 + 2.0 * optimizer->states, measure_update_run, optimizer);
+}
+
+/* The same on the hosts' devices. */
+static int measure_host_arrays(struct trm_machine *machine, struct trm_machine_bench *bench,
+                               const struct trm_optimizer *optimizer)
+{
+  static const char *const name[] = {"sum", "copy", "update"};
+  struct trm_machine_bench host = *bench;
+  host.device = trm_alloc((size_t)bench->devices * sizeof *host.device, "devices");
+  for (int i = 0; i < bench->devices; i++)
+    host.device[i] = *trm_device_host(&bench->device[i]);
+  const int status = measure_arrays_of(machine, &host, name, optimizer);
+  bench->spent = host.spent;
+  trm_free(host.device);
+  return status;
+}
+
 int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_bench *bench,
                                const struct trm_optimizer *optimizer)
 {
-  TRM_CHECK(measure_array(machine, bench, "sum", 3, measure_sum_run, optimizer));
-  TRM_CHECK(measure_array(machine, bench, "copy", 2, measure_copy_run, optimizer));
-  TRM_CHECK(measure_array(machine, bench, "update", 3 + 2.0 * optimizer->states, measure_update_run, optimizer));
+  static const char *const name[] = {"device sum", "device copy", "device update"};
+  if (machine->device_bytes > 0) {
+    TRM_CHECK(measure_arrays_of(machine, bench, name, optimizer));
+    TRM_CHECK(measure_transfers(machine, bench));
+  }
+  TRM_CHECK(measure_host_arrays(machine, bench, optimizer));
   if (!machine->messages_measured) { /* estimate: a copy into shared memory and one out of it */
     const double bytes = 1 << 20;
     machine->message_bytes_per_s = bytes / (3 * trm_machine_seconds(machine, "copy", 0, bytes, NULL));

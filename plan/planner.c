@@ -13,7 +13,7 @@
 /* -- opening */
 
 static int planner_check_request(const struct trm_options *o, const struct trm_modules *modules,
-                                 const struct trm_planner_request *request)
+                                 const struct trm_planner_request *request, const struct trm_machine *machine)
 {
   if (request->ranks < 1 || request->nodes < 1 || request->ranks % request->nodes != 0)
     return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: each has to have the same number of ranks, at least 1",
@@ -23,7 +23,7 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
   const struct trm_run_facts facts = {
-    .options = o, .strategy = modules->strategy, .device_memory = !modules->device->host_memory, .plans = true};
+    .options = o, .strategy = modules->strategy, .device_memory = machine->device_bytes > 0, .plans = true};
   return trm_compatibility_check(&facts);
 }
 
@@ -31,7 +31,7 @@ int trm_planner_open(struct trm_planner *planner, const struct trm_options *opti
                      const struct trm_planner_request *request, struct trm_machine *machine)
 {
   *planner = (struct trm_planner){.limit = request->limit, .machine = machine};
-  TRM_CHECK(planner_check_request(options, modules, request));
+  TRM_CHECK(planner_check_request(options, modules, request, machine));
   const int cores = request->cores ? request->cores : machine->cores, each = cores / (request->ranks / request->nodes);
   const int threads = options->parallel.threads ? (int)options->parallel.threads : each > 0 ? each : 1;
   planner->job = (struct trm_layout_job){.options = options,
@@ -112,7 +112,8 @@ static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *ben
     status = trm_layout_memory(&p->job, &planned->layout, &models, &planned->memory);
   if (status == TRM_OK)
     trm_layout_time(&p->job, &planned->layout, &models, &planned->time);
-  planned->fits = p->limit <= 0 || planned->memory.total <= p->limit;
+  planned->fits = (p->limit <= 0 || planned->memory.total <= p->limit) &&
+                  (planned->memory.device <= p->machine->device_bytes);
   trm_layout_models_free(&models);
   return status;
 }

@@ -9,7 +9,7 @@ struct trm_planned {
   struct trm_layout layout;
   struct trm_layout_memory memory;
   struct trm_layout_time time;
-  bool fits; /* memory.total is at most the limit */
+  bool fits; /* memory.total is at most the limit, memory.device what the device has */
 };
 
 struct trm_refused {
@@ -19,7 +19,7 @@ struct trm_refused {
 
 struct trm_planner {
   struct trm_layout_job job;
-  double limit;                   /* bytes of a rank; 0: none */
+  double limit;                   /* bytes of a rank in the host's memory; 0: none */
   struct trm_machine *machine;    /* not owned */
   struct trm_budget budget;
   struct trm_splits splits;

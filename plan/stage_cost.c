@@ -14,6 +14,22 @@ static double stage_cost_memory_op(const struct cost_context *c, const char *nam
   return bytes > 0 ? trm_machine_seconds(c->job->machine, name, 0, bytes, NULL) : 0;
 }
 
+/* The same for arrays of passes, which are in the device's memory. */
+static double stage_cost_device_op(const struct cost_context *c, const char *name, double bytes)
+{
+  char own[48];
+  snprintf(own, sizeof own, "device %s", name);
+  return stage_cost_memory_op(c, c->job->machine->device_bytes > 0 ? own : name, bytes);
+}
+
+/* Seconds in which a device with memory of its own downloads and uploads so many bytes. */
+static double stage_cost_staging(const struct cost_context *c, double download, double upload)
+{
+  return c->job->machine->device_bytes > 0
+           ? stage_cost_memory_op(c, "download", download) + stage_cost_memory_op(c, "upload", upload)
+           : 0;
+}
+
 /* Seconds of messages of `bytes` in all, in `rounds` one after the other. */
 static double stage_cost_transfer(const struct cost_context *c, double rounds, double bytes, bool on_node)
 {
@@ -59,16 +75,18 @@ static double stage_cost_reshard(const struct cost_context *c, enum trm_reshard 
   case TRM_RESHARD_NONE:
     return 0;
   case TRM_RESHARD_SLICE:
-    return stage_cost_memory_op(c, "copy", 2 * bytes / ranks);
+    return stage_cost_device_op(c, "copy", 2 * bytes / ranks);
   case TRM_RESHARD_ALL_REDUCE:
     *traffic += 2 * others;
-    return stage_cost_axis_collective(c, "axis sum", "all sum", bytes, 0);
+    return stage_cost_axis_collective(c, "axis sum", "all sum", bytes, 0) + stage_cost_staging(c, bytes, bytes);
   case TRM_RESHARD_ALL_GATHER:
     *traffic += others;
-    return stage_cost_axis_collective(c, "axis gather", "all gather", bytes, packed);
+    return stage_cost_axis_collective(c, "axis gather", "all gather", bytes, packed) +
+           stage_cost_staging(c, bytes / ranks, bytes);
   case TRM_RESHARD_REDUCE_SCATTER:
     *traffic += others;
-    return stage_cost_axis_collective(c, "axis scatter", "sum scatter", bytes, packed);
+    return stage_cost_axis_collective(c, "axis scatter", "sum scatter", bytes, packed) +
+           stage_cost_staging(c, bytes, bytes / ranks);
   }
   return 0;
 }
@@ -102,9 +120,10 @@ static void stage_cost_layer(const struct cost_context *c, const struct trm_mode
   const struct trm_layer *layer = &model->layer[i];
   struct action_cost *forward = &stage->cost[0][chunk], *backward = &stage->cost[1][chunk];
   const double out = stage_cost_layer_bytes(c, layer, &layer->out);
-  double seconds[2] = {0, 0}, comm[2] = {0, 0}, full_bytes = stage_cost_layer_bytes(c, layer, &layer->in), traffic[2] = {0, 0};
+  double seconds[2] = {0, 0}, comm[2] = {0, 0}, traffic[2] = {0, 0};
+  double full_bytes = stage_cost_layer_bytes(c, layer, &layer->in);
   if (layer->addend != TRM_FROM_NONE) {
-    seconds[0] = stage_cost_memory_op(c, "sum", 3 * out);
+    seconds[0] = stage_cost_device_op(c, "sum", 3 * out);
   } else if (layer->ops->reshard[0] != TRM_RESHARD_NONE || layer->ops->reshard[1] != TRM_RESHARD_NONE) {
     full_bytes = full_bytes > out ? full_bytes : out;
     for (int k = 0; k < 2; k++)
@@ -120,7 +139,7 @@ static void stage_cost_layer(const struct cost_context *c, const struct trm_mode
       stage_cost_layer_bytes(c, layer, &layer->in) * stage_cost_widening(layer, TRM_RESHARD_ALL_REDUCE), &traffic[1]);
   const int extra_consumers = stage_cost_consumers(model, i) - 1;
   if (extra_consumers > 0 && layer->needs_dy) /* their gradients are added */
-    seconds[1] += extra_consumers * stage_cost_memory_op(c, "sum", 3 * out);
+    seconds[1] += extra_consumers * stage_cost_device_op(c, "sum", 3 * out);
   const bool recompute = trm_model_recomputes(model, i);
   forward->compute += seconds[0];
   forward->tensor += comm[0];
@@ -180,8 +199,10 @@ static double stage_cost_update(const struct cost_context *c, const struct trm_m
   struct trm_optimizer optimizer;
   if (trm_optimizer_create(&optimizer, c->job->options, model) != TRM_OK)
     return 0;
-  const double norm = optimizer.clip > 0 ? stage_cost_memory_op(c, "copy", bytes) : 0;
-  return norm + stage_cost_memory_op(c, "update", (3 + 2.0 * optimizer.states) * bytes);
+  const double norm_bytes = optimizer.clip > 0 ? bytes : 0, update_bytes = (3 + 2.0 * optimizer.states) * bytes;
+  if (c->layout->size[TRM_AXIS_DATA] == 1) /* the strategy's arrays are the device's (train/staged_arrays.h) */
+    return stage_cost_device_op(c, "copy", norm_bytes) + stage_cost_device_op(c, "update", update_bytes);
+  return stage_cost_memory_op(c, "copy", norm_bytes) + stage_cost_memory_op(c, "update", update_bytes);
 }
 
 /* Seconds of the sum between groups: each rank has 1 / node_ranks of its group's sum; a node's ranks share its link. */
@@ -240,6 +261,8 @@ static void stage_cost_data_parallel(const struct cost_context *c, const struct 
   double micro[2] = {0, 0};
   stage->update_s = stage_cost_update(c, model, part) + 3 * c->job->machine->message_latency_s;
   stage->data_bytes = d.ranks > 1 ? 2 * others : 0;
+  if (d.ranks > 1)
+    stage->update_s += stage_cost_staging(c, d.bytes, d.bytes);
   if (!d.sharded) {
     if (d.node_ranks > 1)
       stage->update_s += stage_cost_memory_op(c, "sum", (d.node_ranks + 1) * part);
@@ -307,7 +330,8 @@ void stage_cost_compute(const struct cost_context *c, int s, struct stage_cost *
 
 double stage_message_seconds(const struct cost_context *c, double bytes, bool on_node)
 {
-  return stage_cost_transfer(c, 1, bytes, on_node) + stage_cost_memory_op(c, "copy", 4 * bytes);
+  return stage_cost_transfer(c, 1, bytes, on_node) + stage_cost_memory_op(c, "copy", 4 * bytes) +
+         stage_cost_staging(c, bytes, bytes);
 }
 
 double stage_gradient_seconds(const struct trm_machine *machine, const struct trm_model *model, size_t rows)

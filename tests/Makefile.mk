@@ -36,6 +36,7 @@ trm_test_programs += \
 	tests/unit/test_plan \
 	tests/unit/test_random \
 	tests/unit/test_recompute \
+	tests/unit/test_step \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
@@ -74,7 +75,8 @@ tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_p
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
-tests_unit_test_plan_SOURCES = tests/unit/test_plan.c $(trm_program_extra)
+tests_unit_test_plan_SOURCES = tests/unit/test_plan.c tests/support/pretend_device.c tests/support/pretend_device.h \
+	$(trm_program_extra)
 tests_unit_test_slowdown_SOURCES = tests/unit/test_slowdown.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
@@ -141,6 +143,7 @@ tests_unit_test_pipeline_SOURCES = tests/unit/test_pipeline.c $(trm_test_stage)
 tests_unit_test_pipeline_versions_SOURCES = tests/unit/test_pipeline_versions.c $(trm_test_stage)
 tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(trm_test_reference)
 tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
+tests_unit_test_step_SOURCES = tests/unit/test_step.c $(trm_test_devices) $(trm_program_extra)
 tests_unit_test_recompute_SOURCES = tests/unit/test_recompute.c $(trm_test_nn)
 tests_unit_test_sample_SOURCES = tests/unit/test_sample.c $(trm_program_extra)
 tests_unit_test_schedule_SOURCES = tests/unit/test_schedule.c $(trm_program_extra)

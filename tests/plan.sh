@@ -77,6 +77,26 @@ refused 2 'parallel.schedule=pipedream or 2bw' gpt.yaml --ranks=2 --parallel.sch
 refused 2 'run.lanes' gpt.yaml --ranks=2 --run.lanes=4
 refused 2 'no list\|is missing' gpt.yaml --ranks=2 --machine=gpt.yaml
 refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10M
+# -- a machine whose device has memory of its own
+sed 's/"device":"cpu","device_bytes":0,/"device":"accelerator","device_bytes":4e9,/' machine.json |
+  awk '{ own = ""
+         for (rest = $0; match(rest, /{"name":"(sum|copy|update)",[^}]*}/); rest = substr(rest, RSTART + RLENGTH)) {
+           one = substr(rest, RSTART, RLENGTH)
+           sub(/"name":"/, "\"name\":\"device ", one)
+           own = own one ","
+         }
+         sub(/"work":\[/, "\"work\":[{\"name\":\"upload\",\"bytes\":1e6,\"forward_s\":0.5}," \
+                           "{\"name\":\"download\",\"bytes\":1e6,\"forward_s\":0.5}," own); print }' > device.json
+plan gpt.yaml --ranks=2 --json --parallel.share=none --machine=device.json > device2.json
+plan gpt.yaml --ranks=2 --json --parallel.share=none --machine=machine.json > host2.json
+holds "$(figure device2.json 2 1 1 0 device) > 2 * $whole" "weights, gradient and activations are on the device"
+holds "$(figure device2.json 2 1 1 0 total) > 3 * $whole" "what ranks share is on the host"
+holds "$(figure host2.json 2 1 1 0 device) == 0" "a machine without such a device has nothing there"
+holds "$(figure device2.json 2 1 1 0 step_s) > $(figure host2.json 2 1 1 0 step_s) + 0.9 * $whole / 1e6" "transfers take time"
+plan gpt.yaml --ranks=2 --machine=device.json | grep -q '^device: accelerator, 3815 MB of its own' || fail "the device's line"
+sed 's/"device_bytes":4e9/"device_bytes":1e5/' device.json > small.json
+refused 1 'no layout fits in 0.1 MB of its device' gpt.yaml --ranks=2 --machine=small.json
+
 "$TRIREME" plan --data.file=digits.h5 --model="linear 10" --ranks=2 --all > table 2> err || fail "a model of one layer"
 grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is split"; }
 pass "a model of one layer has no pipeline layouts"

@@ -98,7 +98,8 @@ static int bench_run_open_strategy(struct bench_run *run)
                                         .optimizer = &run->optimizer,
                                         .elements = run->model.parameters,
                                         .boundary = run->model.boundary,
-                                        .boundaries = run->model.boundaries};
+                                        .boundaries = run->model.boundaries,
+                                        .values = run->model.values};
   trm_strategy_set_options(&run->strategy, &run->job->options);
   return trm_staged_arrays_create(&run->arrays, &run->strategy);
 }
@@ -117,6 +118,7 @@ int bench_run_open(struct bench_run *run)
   TRM_CHECK(trm_model_set_values(&run->model, options->train.activations));
   TRM_CHECK(trm_optimizer_create(&run->optimizer, options, &run->model));
   TRM_CHECK(bench_run_open_strategy(run));
+  trm_model_share_rounded(&run->model, run->strategy.w, run->strategy.rounded);
   float *passes_w = trm_staged_arrays_load(&run->arrays, run->strategy.w);
   int status = trm_model_bind(&run->model, &run->device, passes_w, run->arrays.g, (size_t)run->batch, true);
   if (status == TRM_OK)

@@ -4,9 +4,14 @@
 
 #include "kernels/cpu/values.h"
 
+CPU_INLINE double batch_norm_count(const struct trm_batch_norm *bn)
+{
+  return bn->counted ? *bn->counted : bn->count;
+}
+
 CPU_INLINE float batch_norm_inverse_std(const struct trm_batch_norm *bn, float square)
 {
-  return (float)(1 / sqrt((double)square / bn->count + (double)bn->epsilon));
+  return (float)(1 / sqrt((double)square / batch_norm_count(bn) + (double)bn->epsilon));
 }
 
 /* Sum of (x - shift)^2 over n floats, in lanes. */
@@ -214,8 +219,8 @@ CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t lo
   for (size_t c = low; c < high; c++) {
     const float mean = it->mean[c], inverse = batch_norm_inverse_std(&it->bn, it->square[c]);
     const float scale = inverse * it->w[c];
-    const float sum = (float)((double)it->sums[c] / it->bn.count);
-    const float slope = (float)((double)it->sums[channels + c] / it->bn.count * (double)inverse);
+    const float sum = (float)((double)it->sums[c] / batch_norm_count(&it->bn));
+    const float slope = (float)((double)it->sums[channels + c] / batch_norm_count(&it->bn) * (double)inverse);
     float widened[2][CPU_BLOCK], place[CPU_BLOCK];
 
     for (size_t i = 0; i < it->b; i++)
@@ -236,4 +241,34 @@ CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t lo
 void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm_backward *call)
 {
   batch_norm_run(device, &call->bn, call->b, batch_norm_backward_body, call);
+}
+
+/* to (n) = beta * to + factor * from */
+CPU_INLINE void batch_norm_add(float *to, const float *from, float factor, float beta, size_t n)
+{
+  const float rate = -factor;
+
+#pragma omp simd
+  for (size_t c = 0; c < n; c++) {
+    const float old = beta == 0 ? 0 : to[c];
+
+    to[c] = old - rate * from[c];
+  }
+}
+
+CPU_CLONES static void batch_norm_gradients_body(const void *arguments, size_t low, size_t high)
+{
+  const struct trm_batch_norm_gradients *it = arguments;
+  const size_t n = high - low, channels = it->bn.channels;
+  const double count = batch_norm_count(&it->bn), degrees = count > 1 ? count - 1 : 1;
+
+  batch_norm_add(it->db + low, it->sums + low, 1, it->beta, n);
+  batch_norm_add(it->dw + low, it->sums + channels + low, 1, it->beta, n);
+  batch_norm_add(it->dmean + low, it->moments + low, (float)it->share, it->beta, n);
+  batch_norm_add(it->dvariance + low, it->moments + channels + low, (float)(it->share / degrees), it->beta, n);
+}
+
+void cpu_batch_norm_gradients(struct trm_device *device, const struct trm_batch_norm_gradients *call)
+{
+  cpu_for(device, call->bn.channels, CPU_GRANULE, 8, batch_norm_gradients_body, call);
 }

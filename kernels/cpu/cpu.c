@@ -13,6 +13,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "kernels/cpu/conv.h"
+#include "kernels/host_kernels.h"
 #include "kernels/kernels.h"
 
 #define FLOAT_BYTES sizeof(float)
@@ -177,5 +178,6 @@ const struct trm_device_ops trm_device_cpu = {
   .copy = cpu_copy,
   .fill = cpu_fill,
   .sync = cpu_sync,
+  HOST_COPIES,
   TRM_KERNELS(CPU_SLOT)
 };

@@ -131,12 +131,15 @@ static int cuda_open(struct trm_device *device, int index, int threads, const st
   device->threads = threads > 0 ? threads : 1;
   device->host_memory = false;
   state->index = index % count;
-  const cudaError_t error = cuda_start(state);
+  cudaError_t error = cuda_start(state);
   cublasStatus_t products = CUBLAS_STATUS_SUCCESS;
   if (error == cudaSuccess)
     products = cublasCreate(&state->products);
   if (products == CUBLAS_STATUS_SUCCESS && error == cudaSuccess)
     products = cublasSetStream(state->products, state->stream);
+  size_t total = 0;
+  if (error == cudaSuccess && products == CUBLAS_STATUS_SUCCESS)
+    error = cudaMemGetInfo(&device->memory_bytes, &total);
   if (error == cudaSuccess && products == CUBLAS_STATUS_SUCCESS)
     return TRM_OK;
   const int status = cuda_host->error(TRM_FAILED, "device.name=cuda: GPU %d cannot be used: %s", state->index,

@@ -58,7 +58,7 @@ void server_weights_update(const struct trm_strategy *s, const struct server_chu
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < s->optimizer->states; i++)
     state[i] = server_array(chunk, 1 + i);
-  const struct trm_update_interval to = {chunk->low, chunk->n, server_array(chunk, 0), state};
+  const struct trm_update_interval to = {chunk->low, chunk->n, server_array(chunk, 0), state, NULL};
   trm_optimizer_apply(s->optimizer, s->device, &update, NULL, &to, g);
   const int together = worker_of(s)->plan.update_gradients;
   snapshots_count(s, chunk, update.batches > 0 ? update.batches : together > 0 ? together : 1);

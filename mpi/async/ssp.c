@@ -213,7 +213,7 @@ static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, in
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < ssp->own.states; i++)
     state[i] = ssp->state[i] + low;
-  const struct trm_update_interval to = {low, server_chunk_size(s->elements, chunk), s->w + low, state};
+  const struct trm_update_interval to = {low, server_chunk_size(s->elements, chunk), s->w + low, state, NULL};
   for (int64_t c = from; c < clock; c++) {
     const size_t row = ssp_row(s, c);
     struct trm_update update = server_weights_rule(s, ssp->rate[row], 1);

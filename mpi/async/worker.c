@@ -341,7 +341,7 @@ void worker_apply(struct trm_strategy *s, const struct trm_update *update, size_
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < s->optimizer->states; i++)
     state[i] = worker_of(s)->state[i] + low;
-  const struct trm_update_interval to = {low, n, w, state};
+  const struct trm_update_interval to = {low, n, w, state, NULL};
   trm_optimizer_apply(s->optimizer, s->device, update, NULL, &to, g);
 }
 

@@ -188,7 +188,8 @@ static void sync_apply_update(struct trm_strategy *strategy, const struct trm_up
   struct sync *s = strategy->impl;
   float *state[TRM_MAX_STATES - 1];
   sync_states_at(s, at, state);
-  const struct trm_update_interval to = {at, n, strategy->w + at, state};
+  trm_bf16 *rounded = strategy->rounded ? strategy->rounded + at : NULL;
+  const struct trm_update_interval to = {at, n, strategy->w + at, state, rounded};
   trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, &to, g);
 }
 
@@ -201,7 +202,7 @@ static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_up
     const size_t at = s->bucket[b].slice.low, n = s->bucket[b].slice.high - at;
     float *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
     sync_states_at(s, at, state);
-    const struct trm_update_interval to = {at, n, strategy->w + at, state};
+    const struct trm_update_interval to = {at, n, strategy->w + at, state, NULL};
     trm_optimizer_prepare(optimizer, strategy->device, update, &to, g);
     trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, &to, g, s->tensor_norms);
   }
@@ -384,6 +385,10 @@ static int sync_restore(struct trm_strategy *strategy, const float *const from[T
   for (int i = 0; i < TRM_MAX_STATES; i++)
     if (s->node->rank == 0 && from[i] && to[i])
       strategy->device->ops->upload(strategy->device, to[i], from[i], strategy->elements * sizeof(float));
+  if (s->node->rank == 0 && strategy->rounded)
+    strategy->device->ops->convert(strategy->device, &(struct trm_convert){
+      .from = strategy->w, .to = strategy->rounded, .n = strategy->elements, .type_from = TRM_VALUES_F32,
+      .type_to = TRM_VALUES_BF16});
   strategy->updates = updates;
   return sync_node_barrier(strategy);
 }

@@ -70,7 +70,7 @@ int sync_alone_step(struct trm_strategy *strategy, struct trm_loss_sums *sums)
   const struct trm_optimizer *optimizer = strategy->optimizer;
   float *state[TRM_MAX_STATES - 1];
   sync_states_at(s, 0, state);
-  const struct trm_update_interval all = {0, strategy->elements, strategy->w, state};
+  const struct trm_update_interval all = {0, strategy->elements, strategy->w, state, strategy->rounded};
   const struct trm_update update = trm_optimizer_update_now(optimizer, strategy->now);
   const double began = trm_trace_begin();
   if (optimizer->clip > 0)

@@ -82,11 +82,11 @@ static size_t sync_arrays_segment_end(const struct sync *s, size_t elements, int
 }
 
 /* single_copy: one for the node; otherwise one for each rank */
-static int sync_arrays_alloc(struct trm_strategy *strategy, enum trm_memory_use use, bool single_copy,
+static int sync_arrays_alloc(struct trm_strategy *strategy, size_t elements, enum trm_memory_use use, bool single_copy,
                              struct array *array)
 {
   const struct sync *s = strategy->impl;
-  const size_t elements = strategy->elements, rank = (size_t)s->node->rank;
+  const size_t rank = (size_t)s->node->rank;
   size_t bytes = elements * sizeof(float);
   if (s->node->size == 1)
     return strategy->device->ops->alloc(strategy->device, bytes, use, (void **)&array->data);
@@ -101,7 +101,7 @@ static int sync_arrays_alloc_state(struct trm_strategy *strategy, struct array *
 {
   const struct sync *s = strategy->impl;
   if (!sync_offload_dir(strategy))
-    return sync_arrays_alloc(strategy, TRM_MEMORY_STATES, true, array);
+    return sync_arrays_alloc(strategy, strategy->elements, TRM_MEMORY_STATES, true, array);
   TRM_CHECK(trm_mapped_create(s->node, sync_offload_dir(strategy), strategy->elements * sizeof(float),
                               "optimizer states", &array->mapped));
   array->data = array->mapped.data;
@@ -152,10 +152,12 @@ static int sync_arrays_alloc_alone(struct trm_strategy *strategy, struct sync *s
 
 static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
 {
-  TRM_CHECK(sync_arrays_alloc(strategy, TRM_MEMORY_WEIGHTS, true, &s->w));
+  TRM_CHECK(sync_arrays_alloc(strategy, strategy->elements, TRM_MEMORY_WEIGHTS, true, &s->w));
+  if (strategy->values == TRM_VALUES_BF16) /* half as many floats, rounded up */
+    TRM_CHECK(sync_arrays_alloc(strategy, (strategy->elements + 1) / 2, TRM_MEMORY_WEIGHTS, true, &s->rounded));
   for (int i = 0; i < strategy->optimizer->states; i++)
     TRM_CHECK(sync_arrays_alloc_state(strategy, &s->state[i]));
-  TRM_CHECK(sync_arrays_alloc(strategy, TRM_MEMORY_GRADIENTS, false, &s->gradients));
+  TRM_CHECK(sync_arrays_alloc(strategy, strategy->elements, TRM_MEMORY_GRADIENTS, false, &s->gradients));
   TRM_CHECK(sync_arrays_alloc_node_shared(strategy, s));
   TRM_CHECK(sync_arrays_alloc_alone(strategy, s));
   s->addends = trm_alloc((size_t)s->node->size * sizeof *s->addends, "gradients");
@@ -201,6 +203,7 @@ int sync_create(struct trm_strategy *strategy)
   sync_arrays_make_buckets(strategy, s);
   TRM_CHECK(trm_agree(strategy->comm, sync_arrays_alloc_all(strategy, s)));
   strategy->w = s->w.data;
+  strategy->rounded = (trm_bf16 *)s->rounded.data;
   strategy->g = s->gradients.data;
   strategy->eval_weights = strategy->optimizer->ema > 0 ? s->state[strategy->optimizer->states - 1].data : NULL;
   return TRM_OK;
@@ -210,6 +213,7 @@ void sync_destroy(struct trm_strategy *strategy)
 {
   struct sync *s = strategy->impl;
   sync_arrays_free(strategy, &s->w);
+  sync_arrays_free(strategy, &s->rounded);
   sync_arrays_free(strategy, &s->gradients);
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)
     sync_arrays_free(strategy, &s->state[i]);

@@ -41,6 +41,7 @@ struct sync {
   struct trm_comm *node;  /* the ranks that share the arrays */
   struct trm_comm *cross; /* one rank per node: those with this rank's number in its node */
   struct array w, gradients, state[TRM_MAX_STATES - 1]; /* gradients: one for each rank */
+  struct array rounded;  /* strategy->rounded, in half the floats */
   const float **addends; /* (node->size) scratch: gradients of the node's ranks */
   size_t block;          /* elements of a block: a rank's share of the arrays, if that is less than SYNC_BLOCK */
   float *block_sum;      /* device, (block) */

@@ -191,7 +191,7 @@ static void zero_statistics_update(struct trm_strategy *strategy, const struct t
   float *state[TRM_MAX_STATES - 1] = {NULL};
   if (z->average_statistics)
     state[strategy->optimizer->states - 1] = z->average_statistics;
-  const struct trm_update_interval to = {z->trainable, z->statistics, z->w_statistics, state};
+  const struct trm_update_interval to = {z->trainable, z->statistics, z->w_statistics, state, NULL};
   trm_optimizer_apply(strategy->optimizer, device, update, z->ratios, &to, z->g_statistics);
   device->ops->fill(device, z->g_statistics, 0, z->statistics);
 }

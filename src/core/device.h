@@ -11,6 +11,17 @@
  * the next sync. Calls on one device run in order (one stream), possibly after they have returned; sync() waits for
  * them.
  *
+ * Copies that upload_begin and download_begin begin run beside the calls that come after them. Such a copy comes after
+ * all calls made before it, and ends with its event:
+ *   upload_begin    the host memory must not change before the event is done; calls that read or write the target come
+ *                   after await
+ *   download_begin  the host memory has the values when the event is done, and anything before; calls that write the
+ *                   source come after await, or when the event is done
+ * Copies that were begun come in any order. An event is done when event_done says so or event_wait returns; await lets
+ * all later calls come after it, and does not wait. sync does not wait for events. Neither memory of a copy may be
+ * released before its event is done. An event begins as zeros, which is done, may be used again when it is done, and
+ * ends with event_free.
+ *
  * A kernel takes one struct of its arguments, which callers write as
  *   device->ops->bias_add(device, &(struct trm_bias_add){.y = y, .bias = bias, .b = b, .n = n});
  * What is not named is 0, false or NULL. The struct, and what it points to in host memory, is free when the call
@@ -134,6 +145,7 @@ struct trm_batch_norm {
   size_t channels, size; /* C, S; S = 1 for vectors */
   double count;          /* divisor of the sums: values of a channel in the batch, on all ranks */
   float epsilon;
+  const double *counted; /* device: the count; NULL: count is */
 };
 
 /* A training step's numbers, in device memory: calls that read them there have the same arguments in every step. The
@@ -480,6 +492,16 @@ struct trm_batch_norm_sums {
   enum trm_value_type type;
 };
 
+/* db (C) = beta * db + sums[0], dw (C) with sums[1]; the moving moments' gradients dmean (C) = beta * dmean + share *
+ * moments[0], dvariance (C) with share / (count - 1) * moments[1], or share where the count is 1 */
+struct trm_batch_norm_gradients {
+  struct trm_batch_norm bn;
+  const float *sums, *moments; /* (2, C) */
+  double share;
+  float beta;
+  float *dw, *db, *dmean, *dvariance;
+};
+
 /* dx = w / sqrt(square / count + epsilon) * (dy - sums[0] / count - z * sums[1] / count); dx may be dy */
 struct trm_batch_norm_backward {
   struct trm_batch_norm bn;
@@ -679,6 +701,7 @@ struct trm_lamb_direction {
   X(batch_norm_moments, trm_batch_norm_moments)                                 \
   X(batch_norm_forward, trm_batch_norm_forward)                                 \
   X(batch_norm_sums, trm_batch_norm_sums)                                       \
+  X(batch_norm_gradients, trm_batch_norm_gradients)                             \
   X(batch_norm_backward, trm_batch_norm_backward)                               \
   X(softmax_cross_entropy, trm_softmax_cross_entropy)                           \
   X(softmax_shard_stats, trm_softmax_shard_stats)                               \
@@ -696,6 +719,11 @@ struct trm_lamb_direction {
   X(trust_ratios, trm_trust_ratios)                                             \
   X(update, trm_update_arrays)                                                  \
   X(lamb_direction, trm_lamb_direction)
+
+/* The end of a copy beside the calls. */
+struct trm_event {
+  void *impl; /* the device's; NULL: done */
+};
 
 struct trm_device_ops {
   const char *name; /* as in device.name */
@@ -716,6 +744,18 @@ struct trm_device_ops {
   void (*fill)(struct trm_device *device, float *to, float value, size_t n);
   int (*sync)(struct trm_device *device);
 
+  /* -- copies beside the calls. NULL, all of them: opening the device puts forms there that copy at once. pin: a hint
+   * that copies will use this host memory, of any kind, until unpin; a device may then copy it faster. */
+  void (*upload_begin)(struct trm_device *device, void *to, const void *host, size_t bytes, struct trm_event *event);
+  void (*download_begin)(struct trm_device *device, void *host, const void *from, size_t bytes,
+                         struct trm_event *event);
+  void (*await)(struct trm_device *device, struct trm_event *event);
+  bool (*event_done)(struct trm_device *device, struct trm_event *event);
+  void (*event_wait)(struct trm_device *device, struct trm_event *event);
+  void (*event_free)(struct trm_device *device, struct trm_event *event);
+  void (*pin)(struct trm_device *device, void *host, size_t bytes);
+  void (*unpin)(struct trm_device *device, void *host);
+
   /* -- kernels. NULL: opening the device puts the host form there, which copies the arrays that the call reads to host
    * memory, runs the CPU's kernel, and copies those back that it writes. */
 #define TRM_KERNEL_SLOT(slot, type) void (*slot)(struct trm_device *device, const struct type *call);
@@ -731,6 +771,7 @@ struct trm_device {
   void *impl;        /* the implementation's */
   struct trm_device *host; /* the CPU beside a device that has memory of its own or lacks kernels; else NULL */
   double *number;          /* device, one: a result on its way to the host; NULL with host_memory */
+  size_t memory_bytes;     /* of its own memory, free when it was opened; 0 with host_memory */
 };
 
 /* Returns the device whose memory is the host's: the device itself, or the CPU beside it. */

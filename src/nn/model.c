@@ -155,14 +155,14 @@ static void model_unbind(struct trm_model *model)
     trm_arena_plan_free(chunk->plan);
     *chunk = (struct trm_chunk){.first = chunk->first, .last = chunk->last};
   }
-  void *const arrays[] = {model->sums, model->transient, model->tied_gradient, model->rounded};
+  void *const arrays[] = {model->sums, model->transient, model->tied_gradient, model->own_rounded};
   for (int i = 0; i < 4 && model->device; i++)
     model->device->ops->release(model->device, arrays[i]);
   model->device = NULL;
   model->arena = model->transient = NULL;
   model->tied_gradient = model->row_loss = model->row_correct = NULL;
   model->sums = NULL;
-  model->rounded = NULL;
+  model->rounded = model->own_rounded = NULL;
   model->scores = NULL;
   model->plan = NULL;
   model->slots = 0;
@@ -229,15 +229,15 @@ static int model_alloc_tied_gradient(struct trm_model *model)
   return TRM_OK;
 }
 
-/* Allocates the copy of the weights that products read. */
+/* Allocates the copy of the weights that products read, unless there is one. */
 static int model_alloc_rounded(struct trm_model *model)
 {
   void *memory;
-  if (model->values == TRM_VALUES_F32 || !model->w)
+  if (model->values == TRM_VALUES_F32 || !model->w || model->w == model->shared_w || model->own_rounded)
     return TRM_OK;
-  const size_t bytes = (model->parameters - model->statistics) * sizeof *model->rounded;
+  const size_t bytes = (model->parameters - model->statistics) * sizeof *model->own_rounded;
   TRM_CHECK(model->device->ops->alloc(model->device, bytes, TRM_MEMORY_WEIGHTS, &memory));
-  model->rounded = memory;
+  model->own_rounded = memory;
   return TRM_OK;
 }
 
@@ -255,7 +255,6 @@ static int model_alloc(struct trm_model *model, struct trm_device *device, size_
     TRM_CHECK(model_alloc_chunk(model, &model->chunk[c]));
   TRM_CHECK(model_alloc_transient(model));
   TRM_CHECK(model_alloc_tied_gradient(model));
-  TRM_CHECK(model_alloc_rounded(model));
   const struct trm_layer *last = &model->layer[model->layers - 1];
   const size_t each = rows * model->targets;
   const size_t scratch = last->output_sharded ? 2 + TRM_SCORES_FIELDS * (1 + (size_t)last->tensor_size) : 0;
@@ -290,6 +289,7 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
       return status;
     }
   }
+  TRM_CHECK(model_alloc_rounded(model));
   for (int n = 0; n < trm_model_parameter_count(model); n++) {
     struct trm_parameter *parameter = trm_model_parameter(model, n);
     parameter->g = g ? g + parameter->offset : NULL; /* NULL: a parameter provider has them */
@@ -300,7 +300,8 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
 
 void trm_model_use_weights(struct trm_model *model, float *w)
 {
-  model->rounded_current = false;
+  model->rounded = w && w == model->shared_w ? model->shared_rounded : model->own_rounded;
+  model->own_current = false;
   for (int i = 0; i < model->layers; i++)
     for (int p = 0; p < model->layer[i].parameters; p++) {
       struct trm_parameter *parameter = &model->layer[i].parameter[p];
@@ -309,6 +310,12 @@ void trm_model_use_weights(struct trm_model *model, float *w)
       if (model->rounded && !parameter->statistic)
         parameter->values = model->rounded + parameter->offset;
     }
+}
+
+void trm_model_share_rounded(struct trm_model *model, const float *w, trm_bf16 *rounded)
+{
+  model->shared_w = rounded ? w : NULL;
+  model->shared_rounded = rounded;
 }
 
 int trm_model_set_values(struct trm_model *model, enum trm_value_type values)

@@ -55,9 +55,12 @@ struct trm_model {
   int tensors, statistic_tensors;
   struct trm_device *device; /* from bind on */
   float *w, *g;              /* device, flat */
-  trm_bf16 *rounded;         /* device, flat, without statistics: w as values. NULL: values are float32, or a parameter
-                                provider has the weights */
-  bool rounded_current;      /* it is w's */
+  trm_bf16 *rounded;         /* device, flat, without statistics: the weights as values, either of the two that follow.
+                                NULL: values are float32, or a parameter provider has the weights */
+  trm_bf16 *own_rounded;     /* written by passes */
+  bool own_current;          /* it has the weights in use */
+  const float *shared_w;     /* trm_model_share_rounded */
+  trm_bf16 *shared_rounded;
   /* activations, planned for max_rows */
   size_t max_rows, arena_bytes; /* of all chunks and slots */
   bool training;                /* bound with gradients */
@@ -113,6 +116,10 @@ int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w,
 /* The same for `slots` micro-batches in flight. Selects chunk 0, slot 0. */
 int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                          bool training, int slots);
+
+/* Before bind: these weights (flat, like w of bind) have a rounded copy, which their owner keeps current. Passes over
+ * others make their own. */
+void trm_model_share_rounded(struct trm_model *model, const float *w, trm_bf16 *rounded);
 
 /* Lets the passes read other weights: a flat array like w of bind. */
 void trm_model_use_weights(struct trm_model *model, float *w);

@@ -61,14 +61,14 @@ static void pass_convert(const struct trm_model *model, const float *from, void 
     .from = from, .to = to, .n = n, .type_from = TRM_VALUES_F32, .type_to = model->values});
 }
 
-/* Brings the copy of the weights that products read up to date. */
+/* Brings the own copy of the weights that products read up to date. */
 static void pass_round_weights(struct trm_model *model, bool kept)
 {
-  if (!model->rounded || (kept && model->rounded_current))
+  if (!model->rounded || model->rounded == model->shared_rounded || (kept && model->own_current))
     return;
   const struct trm_parameter *first = trm_model_parameter(model, 0); /* of the weights in use */
   pass_convert(model, first->w - first->offset, model->rounded, model->parameters - model->statistics);
-  model->rounded_current = true;
+  model->own_current = true;
 }
 
 /* Converts the batch for the layers that read its values. */

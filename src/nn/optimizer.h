@@ -105,6 +105,7 @@ struct trm_update_interval {
   size_t low, n;
   float *w;
   float *const *state; /* (optimizer->states) */
+  trm_bf16 *rounded;   /* the new trained weights in bfloat16; NULL: not written */
 };
 
 /* Applies the rule, updates statistics, and then the average. ratio: (tensors), of trm_optimizer_trust_ratios, or, if

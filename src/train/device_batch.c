@@ -14,26 +14,52 @@ void trm_device_batch_create(struct trm_device_batch *device_batch, struct trm_d
   device_batch->spec = model->spec;
 }
 
-/* Copies n elements to the device array, which grows as needed, and sets `to` to its address. */
-#define UPLOAD(array, host, n, to)                                                                                  \
-  do {                                                                                                              \
-    TRM_CHECK(device_batch_upload_array(device_batch->device, &(array).memory, &(array).bytes, host,                \
-                                        (n) * sizeof *(host)));                                                     \
-    (to) = (array).memory;                                                                                          \
+/* Copies n elements to the device array `which`, and sets `to` to its address. */
+#define UPLOAD(which, host, n, to)                                                                             \
+  do {                                                                                                         \
+    struct trm_batch_array *array = &device_batch->array[device_batch->turn][which];                           \
+    TRM_CHECK(device_batch_upload_array(device_batch->device, array, host, (n) * sizeof *(host)));             \
+    (to) = array->memory;                                                                                      \
   } while (0)
 
-static int device_batch_upload_array(struct trm_device *device, void **memory, size_t *capacity, const void *host,
+static void device_batch_free_array(struct trm_device *device, struct trm_batch_array *array)
+{
+  device->ops->event_wait(device, &array->event);
+  device->ops->event_free(device, &array->event);
+  device->ops->release(device, array->memory);
+  if (array->staging)
+    device->ops->unpin(device, array->staging);
+  trm_free(array->staging);
+  *array = (struct trm_batch_array){.bytes = 0};
+}
+
+static int device_batch_grow_array(struct trm_device *device, struct trm_batch_array *array, size_t bytes)
+{
+  const size_t capacity = bytes + bytes / 4 + 64; /* extra capacity: sparse rows vary in length */
+  device_batch_free_array(device, array);
+  TRM_CHECK(device->ops->alloc(device, capacity, TRM_MEMORY_BUFFERS, &array->memory));
+  array->bytes = capacity;
+  if (device->host_memory)
+    return TRM_OK;
+  array->staging = trm_alloc(capacity, "batches on their way to the device");
+  device->ops->pin(device, array->staging, capacity);
+  return TRM_OK;
+}
+
+static int device_batch_upload_array(struct trm_device *device, struct trm_batch_array *array, const void *host,
                                      size_t bytes)
 {
-  if (bytes > *capacity || !*memory) {
-    const size_t new_capacity = bytes + bytes / 4 + 64; /* extra capacity: sparse rows vary in length */
-    device->ops->release(device, *memory);
-    *memory = NULL;
-    *capacity = 0;
-    TRM_CHECK(device->ops->alloc(device, new_capacity, TRM_MEMORY_BUFFERS, memory));
-    *capacity = new_capacity;
+  const struct trm_device_ops *ops = device->ops;
+  if (bytes > array->bytes || !array->memory)
+    TRM_CHECK(device_batch_grow_array(device, array, bytes));
+  if (device->host_memory) {
+    ops->upload(device, array->memory, host, bytes);
+    return TRM_OK;
   }
-  device->ops->upload(device, *memory, host, bytes);
+  ops->event_wait(device, &array->event); /* of the batch before the last one */
+  memcpy(array->staging, host, bytes);
+  ops->upload_begin(device, array->memory, array->staging, bytes, &array->event);
+  ops->await(device, &array->event);
   return TRM_OK;
 }
 
@@ -57,6 +83,8 @@ int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_ho
   *input = (struct trm_input){.rows = rows};
   if (rows == 0)
     return TRM_OK;
+  if (!device_batch->device->host_memory)
+    device_batch->turn = !device_batch->turn;
 
   size_t targets = rows;
   if (spec->sparse) {
@@ -64,23 +92,23 @@ int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_ho
     input->csr.rows = rows;
     input->csr.features = spec->shape.size[0];
     input->csr.entries = entries;
-    UPLOAD(device_batch->starts, batch->starts, rows + 1, input->csr.starts);
-    UPLOAD(device_batch->columns, batch->columns, entries, input->csr.columns);
-    UPLOAD(device_batch->values, batch->values, entries, input->csr.values);
+    UPLOAD(TRM_BATCH_STARTS, batch->starts, rows + 1, input->csr.starts);
+    UPLOAD(TRM_BATCH_COLUMNS, batch->columns, entries, input->csr.columns);
+    UPLOAD(TRM_BATCH_VALUES, batch->values, entries, input->csr.values);
   } else if (spec->tokens) {
     targets = rows * trm_shape_count(&spec->shape);
-    UPLOAD(device_batch->tokens, batch->tokens, targets, input->tokens);
+    UPLOAD(TRM_BATCH_TOKENS, batch->tokens, targets, input->tokens);
   } else {
-    UPLOAD(device_batch->dense, batch->dense, rows * trm_shape_count(&spec->shape), input->dense);
+    UPLOAD(TRM_BATCH_DENSE, batch->dense, rows * trm_shape_count(&spec->shape), input->dense);
   }
 
   const bool classes = spec->target == TRM_TARGET_CLASS;
   if (classes && device_batch->loss->signed_target)
     device_batch_sign_targets(batch);
   if (classes)
-    UPLOAD(device_batch->target_class, batch->target_class, targets, input->target_class);
+    UPLOAD(TRM_BATCH_CLASS, batch->target_class, targets, input->target_class);
   if (!classes || device_batch->loss->signed_target)
-    UPLOAD(device_batch->target_value, batch->target_value, rows * (classes ? 1 : spec->classes), input->target_value);
+    UPLOAD(TRM_BATCH_TARGET, batch->target_value, rows * (classes ? 1 : spec->classes), input->target_value);
   return TRM_OK;
 }
 
@@ -88,10 +116,8 @@ void trm_device_batch_free(struct trm_device_batch *device_batch)
 {
   if (!device_batch->device)
     return;
-  void *all[] = {device_batch->dense.memory,       device_batch->starts.memory, device_batch->columns.memory,
-                 device_batch->values.memory,      device_batch->tokens.memory, device_batch->target_class.memory,
-                 device_batch->target_value.memory};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    device_batch->device->ops->release(device_batch->device, all[i]);
+  for (int turn = 0; turn < 2; turn++)
+    for (int i = 0; i < TRM_BATCH_ARRAYS; i++)
+      device_batch_free_array(device_batch->device, &device_batch->array[turn][i]);
   memset(device_batch, 0, sizeof *device_batch);
 }

@@ -4,20 +4,30 @@
 #include "nn/model.h"
 #include "train/dataset.h"
 
-/* Device copies of one batch; owns its arrays, which grow as needed. */
+enum { TRM_BATCH_DENSE, TRM_BATCH_STARTS, TRM_BATCH_COLUMNS, TRM_BATCH_VALUES, TRM_BATCH_TOKENS, TRM_BATCH_CLASS,
+       TRM_BATCH_TARGET, TRM_BATCH_ARRAYS };
+
+/* Grows as needed, and then stays where it is. */
+struct trm_batch_array {
+  void *memory;           /* device */
+  void *staging;          /* host; NULL if the device's memory is the host's */
+  size_t bytes;           /* of each */
+  struct trm_event event; /* of the copy from staging */
+};
+
+/* Device copies of two batches by turns, of which the host fills one while the device may compute with the other; of
+ * one if the device's memory is the host's. */
 struct trm_device_batch {
   struct trm_device *device;
   const struct trm_loss *loss;
   struct trm_input_spec spec;
-  struct {
-    void *memory;
-    size_t bytes;
-  } dense, starts, columns, values, tokens, target_class, target_value;
+  int turn;
+  struct trm_batch_array array[2][TRM_BATCH_ARRAYS];
 };
 
 void trm_device_batch_create(struct trm_device_batch *device_batch, struct trm_device *device,
                              const struct trm_model *model);
-/* Uploads the batch and describes it in *input, valid until the next call. Two classes become -1 and +1 in target_value
+/* Uploads the batch, which may change on return, and describes it in *input, valid until the next call. Two classes become -1 and +1 in target_value
  * if the loss needs signed targets. */
 int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_host_batch *batch,
                             struct trm_input *input);

@@ -25,8 +25,10 @@ int trm_staged_arrays_create(struct trm_staged_arrays *arrays, struct trm_strate
   *arrays = (struct trm_staged_arrays){.strategy = strategy, .device = strategy->device};
   strategy->ops = trm_strategy_select(strategy);
   const bool staged = staged_arrays_needed(strategy);
-  if (staged)
+  if (staged) {
     strategy->device = trm_device_host(strategy->device);
+    strategy->values = TRM_VALUES_F32; /* passes read a copy of w */
+  }
   TRM_CHECK(trm_strategy_create(strategy));
   arrays->staged = staged;
   arrays->g = staged ? NULL : strategy->g;

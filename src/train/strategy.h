@@ -143,12 +143,15 @@ struct trm_strategy {
   struct trm_comm *norm_comm;  /* the ranks that hold the parts of one copy of the model, over which norms are summed;
                                   NULL: this rank has the whole model */
   struct trm_comm *ratio_comm; /* those among them that shard the same tensors; NULL: tensors are whole */
+  enum trm_value_type values;  /* of passes over w: bfloat16 lets create make `rounded` */
   int snapshots;               /* that are kept at a time, at most TRM_MAX_SNAPSHOTS; slot create may lower it */
   /* set by create */
   const struct trm_row_trainer *row_trainer; /* trains linear models on sparse rows; NULL: not supported */
   /* Sharded parameters (nn/layer.h): w and g are NULL, and every pass uses the provider. NULL: passes use w and g. */
   const struct trm_param_provider *provider;
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
+  trm_bf16 *rounded;           /* device, (elements): the trained weights of w rounded, current between slots; NULL: w
+                                  alone */
   /* Device: the step's numbers, which the caller writes by trm_strategy_begin_step before slot step, and before the
    * passes if these are to add their losses there (trm_pass.step); slot step does not read its rate and the sums of
    * losses that it is given. NULL: rates and sums are the host's. */

@@ -179,6 +179,7 @@ static int train_charge_arrays(struct trainer *t)
 
 static int train_create_strategy(struct trainer *t)
 {
+  const bool flushes = t->grid->size[TRM_AXIS_PIPELINE] == 1 || trm_schedule_flushes(&t->stages.pipeline.schedule);
   TRM_CHECK(train_charge_arrays(t));
   t->strategy = (struct trm_strategy){
     .ops = t->modules->strategy,
@@ -190,6 +191,7 @@ static int train_create_strategy(struct trainer *t)
     .elements = t->model.parameters,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
+    .values = flushes ? t->model.values : TRM_VALUES_F32, /* otherwise passes read versions of the weights */
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
@@ -304,6 +306,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trainer_shares_create(t));
   const size_t max_rows = trainer_max_rows(t, t->strategy.batch_shard);
   float *w = trm_staged_arrays_load(&t->arrays, t->strategy.w);
+  trm_model_share_rounded(&t->model, t->strategy.w, t->strategy.rounded);
   int status = trm_model_bind_slots(&t->model, t->modules->device, w, t->arrays.g, max_rows, true, t->slots);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   TRM_CHECK(trm_agree(t->comm, status));

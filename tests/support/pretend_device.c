@@ -39,9 +39,24 @@ struct task {
   _Alignas(max_align_t) char arguments[];
 };
 
+/* A copy beside the calls, at addresses of the host. An event, and each call that awaits it, hold it. */
+struct flight {
+  struct flight *next;
+  bool upload, awaited, copied, done; /* done: the host knows */
+  const char *seen; /* the device's memory, as callers see it */
+  char *to;
+  const char *from;
+  size_t bytes;
+  uint64_t after;   /* calls that come before it */
+  int holders, questions;
+};
+
 struct pretend {
   struct trm_device cpu;
   struct task *first, *last; /* in the order of the calls */
+  struct flight *flights;
+  uint64_t begun, ended; /* calls */
+  struct pretend_device_record record;
   char *seen, *real;
   int file;
   size_t used; /* pages */
@@ -70,13 +85,26 @@ static bool pretend_within(const char *space, const void *pointer)
   return (uintptr_t)pointer >= (uintptr_t)space && (uintptr_t)pointer < (uintptr_t)space + SPACE;
 }
 
-/* Translates a device address into the address at `real`; NULL stays NULL. */
-static void *pretend_real(const struct trm_device *device, const char *call, const void *pointer, size_t bytes)
+/* Fails if a call accesses memory that a copy in flight writes, or writes what it reads. */
+static void pretend_check_flights(const struct pretend *p, const char *call, const char *pointer, size_t bytes,
+                                  int access)
+{
+  for (const struct flight *f = p->flights; f; f = f->next)
+    if (!f->awaited && !f->done && (f->upload || access & TRM_WRITES) && pointer < f->seen + f->bytes &&
+        f->seen < pointer + bytes)
+      pretend_fail("%s: %s memory of %s in flight", call, access & TRM_WRITES ? "writes" : "reads",
+                   f->upload ? "an upload" : "a download");
+}
+
+/* Translates a device address, which the call accesses, into the address at `real`; NULL stays NULL. */
+static void *pretend_real(const struct trm_device *device, const char *call, const void *pointer, size_t bytes,
+                          int access)
 {
   const struct pretend *p = pretend_of(device);
 
   if (!pointer)
     return NULL;
+  pretend_check_flights(p, call, pointer, bytes, access);
   if (!pretend_within(p->seen, pointer))
     pretend_fail("%s: %p is not a device pointer", call, pointer);
   const size_t offset = (size_t)((const char *)pointer - p->seen);
@@ -108,21 +136,40 @@ static void pretend_begin(struct trm_device *device, void (*run)(struct trm_devi
   memcpy(task->arguments, arguments, bytes);
   *(p->first ? &p->last->next : &p->first) = task;
   p->last = task;
+  p->begun++;
+}
+
+/* Does the first `calls` calls that were made on the device. */
+static void pretend_finish_calls(struct pretend *p, uint64_t calls)
+{
+  while (p->ended < calls) {
+    struct task *task = p->first;
+
+    p->first = task->next;
+    p->ended++;
+    task->run(&p->cpu, task->arguments);
+    trm_free(task->copy);
+    trm_free(task);
+  }
 }
 
 /* Does all calls that are queued. */
 static void pretend_finish(struct trm_device *device)
 {
-  struct pretend *p = pretend_of(device);
+  pretend_finish_calls(pretend_of(device), pretend_of(device)->begun);
+}
 
-  while (p->first) {
-    struct task *task = p->first;
+/* Adds a call to the record: its name and the bytes of its arguments. */
+static void pretend_record(struct trm_device *device, const char *name, const void *arguments, size_t bytes)
+{
+  struct pretend_device_record *record = &pretend_of(device)->record;
+  const unsigned char *part[2] = {(const unsigned char *)name, arguments};
+  const size_t size[2] = {strlen(name), bytes};
 
-    p->first = task->next;
-    task->run(&p->cpu, task->arguments);
-    trm_free(task->copy);
-    trm_free(task);
-  }
+  record->calls++;
+  for (int k = 0; k < 2; k++)
+    for (size_t i = 0; i < size[k]; i++)
+      record->digest = (record->digest ^ part[k][i]) * UINT64_C(1099511628211); /* FNV-1a */
 }
 
 static int pretend_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
@@ -142,6 +189,7 @@ static int pretend_open(struct trm_device *device, int index, int threads, const
   device->blas = p->cpu.blas;
   device->threads = p->cpu.threads;
   device->host_memory = false;
+  device->memory_bytes = (size_t)1 << 30;
   return TRM_OK;
 }
 
@@ -184,11 +232,15 @@ static void pretend_release(struct trm_device *device, void *memory)
   if (!memory)
     return;
   pretend_finish(device);
+  pretend_of(device)->record.waits++;
   for (struct block **link = &p->blocks; *link; link = &(*link)->next) {
     struct block *b = *link;
 
     if (b->start != offset)
       continue;
+    for (const struct flight *f = p->flights; f; f = f->next)
+      if (!f->done && f->seen >= p->seen + offset && f->seen < p->seen + offset + b->bytes)
+        pretend_fail("release: a copy of %zu bytes (%s) is in flight", f->bytes, b->what);
     pretend_check_pattern(b, p->real, b->page * PAGE, b->start);
     pretend_check_pattern(b, p->real, b->start + b->bytes, (b->page + b->pages) * PAGE);
     mprotect(p->real + b->page * PAGE, b->pages * PAGE, PROT_NONE);
@@ -219,7 +271,8 @@ static void pretend_close(struct trm_device *device)
 /* -- device operations: each checks and translates its device pointers; the CPU's does it later */
 
 #define CPU (&pretend_of(device)->cpu)
-#define REAL(pointer, bytes) pretend_real(device, __func__, pointer, bytes)
+#define READ(pointer, bytes) pretend_real(device, __func__, pointer, bytes, TRM_READS)
+#define WRITTEN(pointer, bytes) pretend_real(device, __func__, pointer, bytes, TRM_WRITES)
 
 struct bytes_copied {
   void *to;
@@ -239,20 +292,24 @@ static void pretend_upload(struct trm_device *device, void *to, const void *host
   void *copy = memcpy(trm_alloc(bytes ? bytes : 1, "pretend device: upload"),
                       pretend_host(device, __func__, host), bytes);
 
-  pretend_begin(device, pretend_do_copy, &(struct bytes_copied){REAL(to, bytes), copy, bytes},
+  pretend_record(device, "upload", &to, sizeof to);
+  pretend_begin(device, pretend_do_copy, &(struct bytes_copied){WRITTEN(to, bytes), copy, bytes},
                 sizeof(struct bytes_copied), copy);
 }
 
 static void pretend_download(struct trm_device *device, void *host, const void *from, size_t bytes)
 {
   pretend_host(device, __func__, host);
+  pretend_record(device, "download", &from, sizeof from);
+  pretend_of(device)->record.waits++;
   pretend_finish(device);
-  CPU->ops->download(CPU, host, REAL(from, bytes), bytes);
+  CPU->ops->download(CPU, host, READ(from, bytes), bytes);
 }
 
 static void pretend_copy(struct trm_device *device, void *to, const void *from, size_t bytes)
 {
-  pretend_begin(device, pretend_do_copy, &(struct bytes_copied){REAL(to, bytes), REAL(from, bytes), bytes},
+  pretend_record(device, "copy", &(struct bytes_copied){to, from, bytes}, sizeof(struct bytes_copied));
+  pretend_begin(device, pretend_do_copy, &(struct bytes_copied){WRITTEN(to, bytes), READ(from, bytes), bytes},
                 sizeof(struct bytes_copied), NULL);
 }
 
@@ -270,14 +327,152 @@ static void pretend_do_fill(struct trm_device *cpu, void *arguments)
 
 static void pretend_fill(struct trm_device *device, float *to, float value, size_t n)
 {
-  pretend_begin(device, pretend_do_fill, &(struct elements_filled){REAL(to, n * sizeof *to), value, n},
+  pretend_record(device, "fill", &(struct bytes_copied){to, NULL, n}, sizeof(struct bytes_copied));
+  pretend_begin(device, pretend_do_fill, &(struct elements_filled){WRITTEN(to, n * sizeof *to), value, n},
                 sizeof(struct elements_filled), NULL);
 }
 
 static int pretend_sync(struct trm_device *device)
 {
+  pretend_of(device)->record.waits += pretend_of(device)->first != NULL;
   pretend_finish(device);
   return CPU->ops->sync(CPU);
+}
+
+/* -- copies beside the calls: made when the host, or a call that comes after them, needs them, and no sooner. Until
+ * then the memory that they write holds NaN. */
+
+static void pretend_do_poison(struct trm_device *cpu, void *arguments)
+{
+  const struct bytes_copied *it = arguments;
+
+  (void)cpu;
+  memset(it->to, 0xff, it->bytes);
+}
+
+static struct flight *pretend_fly(struct trm_device *device, bool upload, const void *seen, void *to, const void *from,
+                                  size_t bytes, struct trm_event *event)
+{
+  struct pretend *p = pretend_of(device);
+  struct flight *f = trm_alloc(sizeof *f, "pretend device: copy");
+
+  if (event->impl)
+    pretend_fail("a copy begins with the event of one in flight");
+  *f = (struct flight){.next = p->flights, .upload = upload, .seen = seen, .to = to, .from = from, .bytes = bytes,
+                       .after = p->begun, .holders = 1};
+  p->flights = f;
+  event->impl = f;
+  return f;
+}
+
+static void pretend_upload_begin(struct trm_device *device, void *to, const void *host, size_t bytes,
+                                 struct trm_event *event)
+{
+  char *real = WRITTEN(to, bytes);
+
+  pretend_host(device, __func__, host);
+  pretend_record(device, "upload_begin", &(struct bytes_copied){to, host, bytes}, sizeof(struct bytes_copied));
+  pretend_begin(device, pretend_do_poison, &(struct bytes_copied){real, NULL, bytes}, sizeof(struct bytes_copied),
+                NULL);
+  pretend_fly(device, true, to, real, host, bytes, event);
+}
+
+static void pretend_download_begin(struct trm_device *device, void *host, const void *from, size_t bytes,
+                                   struct trm_event *event)
+{
+  const char *real = READ(from, bytes);
+
+  pretend_host(device, __func__, host);
+  pretend_record(device, "download_begin", &(struct bytes_copied){host, from, bytes}, sizeof(struct bytes_copied));
+  memset(host, 0xff, bytes);
+  pretend_fly(device, false, from, host, real, bytes, event);
+}
+
+static void pretend_make_copy(struct pretend *p, struct flight *f)
+{
+  pretend_finish_calls(p, f->after);
+  if (!f->copied && f->bytes)
+    memcpy(f->to, f->from, f->bytes);
+  f->copied = true;
+}
+
+static void pretend_let_go(struct pretend *p, struct flight *f)
+{
+  struct flight **link = &p->flights;
+
+  if (--f->holders > 0)
+    return;
+  while (*link != f)
+    link = &(*link)->next;
+  *link = f->next;
+  trm_free(f);
+}
+
+struct awaited {
+  struct pretend *p;
+  struct flight *flight;
+};
+
+static void pretend_do_await(struct trm_device *cpu, void *arguments)
+{
+  const struct awaited *it = arguments;
+
+  (void)cpu;
+  pretend_make_copy(it->p, it->flight);
+  pretend_let_go(it->p, it->flight);
+}
+
+static void pretend_await(struct trm_device *device, struct trm_event *event)
+{
+  struct flight *f = event->impl;
+
+  if (!f)
+    return;
+  f->awaited = true;
+  f->holders++;
+  pretend_record(device, "await", &event, sizeof event);
+  pretend_begin(device, pretend_do_await, &(struct awaited){pretend_of(device), f}, sizeof(struct awaited), NULL);
+}
+
+static void pretend_event_wait(struct trm_device *device, struct trm_event *event)
+{
+  struct flight *f = event->impl;
+
+  if (!f)
+    return;
+  pretend_of(device)->record.waits += !f->copied;
+  pretend_make_copy(pretend_of(device), f);
+  f->done = true;
+  event->impl = NULL;
+  pretend_let_go(pretend_of(device), f);
+}
+
+static bool pretend_event_done(struct trm_device *device, struct trm_event *event)
+{
+  struct flight *f = event->impl;
+
+  if (f && ++f->questions < 4)
+    return false;
+  pretend_event_wait(device, event);
+  return true;
+}
+
+static void pretend_event_free(struct trm_device *device, struct trm_event *event)
+{
+  if (event->impl)
+    pretend_fail("event_free: a copy is in flight");
+  (void)device;
+}
+
+static void pretend_pin(struct trm_device *device, void *host, size_t bytes)
+{
+  (void)bytes;
+  pretend_host(device, __func__, host);
+}
+
+static void pretend_unpin(struct trm_device *device, void *host)
+{
+  pretend_host(device, __func__, host);
 }
 
 /* Translates a host table of device addresses; trm_free. */
@@ -288,7 +483,7 @@ static void *pretend_table(const struct trm_device *device, const char *call, co
 
   pretend_host(device, call, table);
   for (int i = 0; i < array->table; i++)
-    real[i] = pretend_real(device, call, table[i], array->bytes);
+    real[i] = pretend_real(device, call, table[i], array->bytes, array->access);
   return real;
 }
 
@@ -308,7 +503,7 @@ static void *pretend_translate(const struct trm_device *device, const char *name
     else if (array[i].table)
       pointer = table = pretend_table(device, name, pointer, &array[i]);
     else
-      pointer = pretend_real(device, name, pointer, array[i].bytes);
+      pointer = pretend_real(device, name, pointer, array[i].bytes, array[i].access);
     trm_call_set_pointer(call, &array[i], pointer);
   }
   return table;
@@ -320,6 +515,28 @@ static bool pretend_returns_results(const char *slot)
   return strcmp(slot, "sparse_sgd") == 0;
 }
 
+#if defined(__GNUC__) && !defined(__clang__)
+#define PRETEND_CLEAR_PADDING(call) __builtin_clear_padding(call)
+#define PRETEND_RECORDED(call) sizeof *(call)
+#else /* padding may differ: names alone */
+#define PRETEND_CLEAR_PADDING(call)
+#define PRETEND_RECORDED(call) 0
+#endif
+
+/* The arguments as they are, but for tables in host memory: what these hold. */
+static void pretend_record_call(struct trm_device *device, const char *name, void *call, size_t bytes,
+                                const struct trm_call_array *array, size_t arrays)
+{
+  for (size_t i = 0; i < arrays; i++) {
+    if (!array[i].table && array[i].access != TRM_READS_HOST)
+      continue;
+    pretend_record(device, name, trm_call_pointer(call, &array[i]),
+                   array[i].table ? (size_t)array[i].table * sizeof(void *) : array[i].bytes);
+    trm_call_set_pointer(call, &array[i], NULL);
+  }
+  pretend_record(device, name, call, bytes);
+}
+
 #define PRETEND_KERNEL(slot, type)                                                                         \
   static void pretend_do_##slot(struct trm_device *cpu, void *arguments)                                   \
   {                                                                                                        \
@@ -328,8 +545,11 @@ static bool pretend_returns_results(const char *slot)
   static void pretend_##slot(struct trm_device *device, const struct type *call)                           \
   {                                                                                                        \
     struct trm_call_array array[TRM_CALL_ARRAYS];                                                          \
-    struct type real = *call;                                                                              \
-    void *table = pretend_translate(device, #slot, &real, array, type##_arrays(call, array));       \
+    const size_t arrays = type##_arrays(call, array);                                                      \
+    struct type real = *call, recorded = *call;                                                            \
+    PRETEND_CLEAR_PADDING(&recorded);                                                                      \
+    pretend_record_call(device, #slot, &recorded, PRETEND_RECORDED(call), array, arrays);                  \
+    void *table = pretend_translate(device, #slot, &real, array, arrays);                                  \
     pretend_begin(device, pretend_do_##slot, &real, sizeof real, table);                                   \
     if (pretend_returns_results(#slot))                                                                    \
       pretend_finish(device);                                                                              \
@@ -341,7 +561,11 @@ TRM_KERNELS(PRETEND_KERNEL)
   .name = "pretend", .open = pretend_open, .close = pretend_close, .alloc = pretend_alloc, .release = pretend_release, \
   .upload = pretend_upload, .download = pretend_download, .copy = pretend_copy, .fill = pretend_fill,                 \
   .sync = pretend_sync
-const struct trm_device_ops pretend_device_ops = {PRETEND_NO_KERNELS, TRM_KERNELS(PRETEND_SLOT)};
+#define PRETEND_COPIES                                                                                       \
+  .upload_begin = pretend_upload_begin, .download_begin = pretend_download_begin, .await = pretend_await,    \
+  .event_done = pretend_event_done, .event_wait = pretend_event_wait, .event_free = pretend_event_free,      \
+  .pin = pretend_pin, .unpin = pretend_unpin
+const struct trm_device_ops pretend_device_ops = {PRETEND_NO_KERNELS, PRETEND_COPIES, TRM_KERNELS(PRETEND_SLOT)};
 const struct trm_device_ops pretend_device_few_ops = {PRETEND_NO_KERNELS, .bias_add = pretend_bias_add,
                                                       .update = pretend_update};
 
@@ -358,4 +582,12 @@ struct trm_device *pretend_device_cpu(struct trm_device *device)
 void pretend_device_close(struct trm_device *device)
 {
   trm_device_close(device);
+}
+
+struct pretend_device_record pretend_device_record(struct trm_device *device)
+{
+  const struct pretend_device_record record = pretend_of(device)->record;
+
+  pretend_of(device)->record = (struct pretend_device_record){0};
+  return record;
 }

@@ -3,13 +3,22 @@
  * pointer given to the device (host for device, device for host, released, too short) ends the test with a message.
  *
  * It is as late as the contract allows: calls are queued, and done at the next sync, download, release or call whose
- * result is in host memory. Code that relies on an earlier end has other results than on the CPU. */
+ * result is in host memory. Copies beside the calls are made when the host waits for their event, or a call that awaits
+ * it is done; until then the memory that they write holds NaN, and a call that accesses it ends the test. Code that
+ * relies on an earlier end has other results than on the CPU. */
 #pragma once
 
 #include "core/device.h"
 
 extern const struct trm_device_ops pretend_device_ops;
 extern const struct trm_device_ops pretend_device_few_ops; /* with two kernels: the others have their host form */
+
+/* What was done since the record was taken last. */
+struct pretend_device_record {
+  size_t calls, waits; /* waits: the host waited for the device */
+  uint64_t digest;     /* of the calls in order, with their arguments */
+};
+struct pretend_device_record pretend_device_record(struct trm_device *device);
 
 /* Opens the device; close it with trm_device_close or pretend_device_close, which reports leaks on stderr. */
 int pretend_device_open(struct trm_device *device, int threads);

@@ -209,7 +209,7 @@ static inline void serial_step(struct serial *r, const struct trm_optimizer *opt
   update.rate = (float)rate;
   update.scale = trm_clip_scale(optimizer, trm_device_norm_squared(&cpu, g, trm_optimizer_trained(optimizer)));
   update.step = ++r->steps;
-  const struct trm_update_interval all = {0, r->elements, r->w, r->state};
+  const struct trm_update_interval all = {0, r->elements, r->w, r->state, NULL};
   trm_optimizer_apply(optimizer, &cpu, &update, NULL, &all, g);
 }
 

@@ -182,3 +182,60 @@ void step_mask(struct trm_device *device)
   device->ops->dropout(device, &(struct trm_dropout){.mask = mask, .x = x, .y = want, .b = B, .f = F});
   check_same("mask", read_floats(device, got, B * F), read_floats(device, want, B * F), B * F);
 }
+
+/* Copies in and out come after the calls before them; the host's memory is read and written by the event at the latest,
+ * and what awaits them sees them. */
+void copies_beside_calls(struct trm_device *device)
+{
+  enum { N = 5000 };
+  const struct trm_device_ops *ops = device->ops;
+  float *in = host_random(N, 1), *out = host_floats(N), *want = host_floats(N);
+  float *block = device_nan(device, N), *second = device_nan(device, N);
+  struct trm_event event[2] = {{NULL}, {NULL}};
+
+  ops->pin(device, in, N * sizeof *in);
+  ops->fill(device, block, 3, N);
+  ops->upload_begin(device, block, in, N * sizeof *in, &event[0]);
+  ops->fill(device, second, 1, N);
+  ops->await(device, &event[0]);
+  ops->bias_add(device, &(struct trm_bias_add){.y = second, .bias = block, .b = 1, .n = N});
+  ops->download_begin(device, out, second, N * sizeof *out, &event[1]);
+  ops->bias_add(device, &(struct trm_bias_add){.y = block, .bias = second, .b = 1, .n = N});
+  ops->event_wait(device, &event[0]);
+  while (!ops->event_done(device, &event[1]))
+    ;
+  for (int i = 0; i < N; i++)
+    want[i] = 1 + in[i];
+  check_same("second", out, want, N);
+  for (int i = 0; i < N; i++)
+    want[i] += in[i];
+  check_same("block", read_floats(device, block, N), want, N);
+  for (int i = 0; i < 2; i++)
+    ops->event_free(device, &event[i]);
+  ops->unpin(device, in);
+}
+
+/* Gradients of batch normalization from its sums, the count given or in device memory. */
+void batch_norm_gradient(struct trm_device *device)
+{
+  enum { C = 5 };
+  const double count = 3;
+  const double *counted = device_bytes(device, &count, sizeof count);
+  const float *host = host_random(2 * C, 1), *moments = host_random(2 * C, 2), *old = host_random(4 * C, 3);
+
+  for (int i = 0; i < 4; i++) {
+    const bool adds = i & 1;
+    float *to = device_floats(device, old, 4 * C);
+    double want[4 * C];
+
+    device->ops->batch_norm_gradients(device, &(struct trm_batch_norm_gradients){
+      .bn = {.channels = C, .size = 1, .count = i & 2 ? 0 : count, .counted = i & 2 ? counted : NULL},
+      .sums = device_floats(device, host, 2 * C), .moments = device_floats(device, moments, 2 * C), .share = 0.5,
+      .beta = adds, .db = to, .dw = to + C, .dmean = to + 2 * C, .dvariance = to + 3 * C});
+    for (int k = 0; k < 4 * C; k++) {
+      const double part = k < 2 * C ? (double)host[k] : (k < 3 * C ? 0.5 : 0.25) * (double)moments[k - 2 * C];
+      want[k] = (adds ? (double)old[k] : 0) + part;
+    }
+    check_close("gradients", read_floats(device, to, 4 * C), want, 4 * C, 1e-7, 1e-6);
+  }
+}

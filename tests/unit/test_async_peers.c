@@ -69,7 +69,7 @@ static void serial(const struct job *job, uint64_t first, uint64_t stride, uint6
     how.step++;
     how.scale = job->optimizer.clip > 0
                   ? trm_clip_scale(&job->optimizer, trm_device_norm_squared(&cpu, g, job->trained)) : 1;
-    trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, n, w, state}, g);
+    trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, n, w, state, NULL}, g);
   }
   for (int i = 0; i < 2; i++)
     trm_free(state[i]);
@@ -300,7 +300,7 @@ static void play_iteration(const struct job *job, int64_t iteration, double rate
       how.rate = (float)rate;
       how.scale = 1;
       gradient(job, ((uint64_t)iteration * tau + b) * ranks + k, w + k * n, g);
-      trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, n, w + k * n, NULL}, g);
+      trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, n, w + k * n, NULL, NULL}, g);
     }
   memcpy(before, w, ranks * n * sizeof *w);
   for (size_t k = 0; k < ranks; k++)

@@ -151,7 +151,7 @@ static void statistics_apply(struct nn_case *c)
                                      .tensor = c->model.tensor,
                                      .tensors = c->model.tensors,
                                      .statistics = c->model.statistic_tensors};
-  const struct trm_update_interval all = {0, c->model.parameters, c->w, NULL};
+  const struct trm_update_interval all = {0, c->model.parameters, c->w, NULL, NULL};
   trm_optimizer_apply(&none, c->device, &none.update, NULL, &all, c->g);
 }
 

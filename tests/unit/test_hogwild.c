@@ -92,7 +92,7 @@ static void check_serial(void)
     for (uint64_t batch = 0; batch < 30; batch++) {
       for (size_t i = 0; i < ELEMENTS; i++)
         g[i] = gradient(batch, i);
-      trm_optimizer_apply(&job.optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, ELEMENTS, w, NULL}, g);
+      trm_optimizer_apply(&job.optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, ELEMENTS, w, NULL, NULL}, g);
     }
     const float *view[TRM_MAX_STATES];
     CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);

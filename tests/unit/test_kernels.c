@@ -105,8 +105,56 @@ static void do_released(struct trm_device *device, float *block)
   device->ops->fill(device, block, 1, 100);
 }
 
+/* Copies beside the calls. Each of these does what the contract forbids. */
+
+static struct trm_event event;
+
+static void do_copies_right(struct trm_device *device, float *block)
+{
+  device->ops->upload_begin(device, block, host_block, sizeof host_block, &event);
+  device->ops->await(device, &event);
+  device->ops->fill(device, block, 1, 50);
+  device->ops->event_wait(device, &event);
+  device->ops->download_begin(device, host_block, block, sizeof host_block, &event);
+  device->ops->await(device, &event);
+  device->ops->fill(device, block, 2, 100);
+  while (!device->ops->event_done(device, &event))
+    ;
+  device->ops->event_free(device, &event);
+  device->ops->release(device, block);
+}
+
+static void do_read_early(struct trm_device *device, float *block)
+{
+  device->ops->upload_begin(device, block, host_block, sizeof host_block, &event);
+  device->ops->bias_add(device, &(struct trm_bias_add){.y = block, .bias = block, .b = 1, .n = 10});
+}
+
+static void do_write_early(struct trm_device *device, float *block)
+{
+  device->ops->download_begin(device, host_block, block, sizeof host_block, &event);
+  device->ops->fill(device, block + 10, 1, 1);
+}
+
+static void do_release_early(struct trm_device *device, float *block)
+{
+  device->ops->download_begin(device, host_block, block, sizeof host_block, &event);
+  device->ops->release(device, block);
+}
+
+static void do_begin_twice(struct trm_device *device, float *block)
+{
+  device->ops->download_begin(device, host_block, block, sizeof host_block, &event);
+  device->ops->download_begin(device, host_block, block, sizeof host_block, &event);
+}
+
 static void test_pretend(void)
 {
+  CU_ASSERT_EQUAL(signal_of(do_copies_right), 0);
+  CU_ASSERT_EQUAL(signal_of(do_read_early), SIGABRT);
+  CU_ASSERT_EQUAL(signal_of(do_write_early), SIGABRT);
+  CU_ASSERT_EQUAL(signal_of(do_release_early), SIGABRT);
+  CU_ASSERT_EQUAL(signal_of(do_begin_twice), SIGABRT);
   CU_ASSERT_EQUAL(signal_of(do_right), 0);
   CU_ASSERT_EQUAL(signal_of(do_read), SIGSEGV);
   CU_ASSERT_EQUAL(signal_of(do_write), SIGSEGV);
@@ -128,6 +176,8 @@ ON_DEVICES(csr_reference)
 ON_DEVICES(sparse_sgd_reference)
 ON_DEVICES(sparse_sgd_extremes)
 ON_DEVICES(memory_moves)
+ON_DEVICES(copies_beside_calls)
+ON_DEVICES(batch_norm_gradient)
 ON_DEVICES(bias_reference)
 ON_DEVICES(dropout_definition)
 ON_DEVICES(dropout_split)
@@ -205,6 +255,8 @@ int main(void)
     {"pretend device: invalid accesses", test_pretend}, /* first: fork must precede threads */
     {"devices and products by name", test_names},
     {"memory: zeroed, moved whole, filled", test_memory_moves},
+    {"copies beside the calls", test_copies_beside_calls},
+    {"batch norm's gradients from its sums", test_batch_norm_gradient},
     {"gemm against double", test_gemm_reference},
     {"gemm without rows, columns or terms", test_gemm_empty},
     {"gemm of other libraries", test_other_gemm},

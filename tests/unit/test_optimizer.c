@@ -154,12 +154,12 @@ static void test_pieces(void)
   CU_ASSERT_EQUAL(trm_optimizer_trained(&o), 16 * 36);
   CU_ASSERT_EQUAL(trm_optimizer_norm_count(&o, UNIT), 8 + 8);
   CU_ASSERT_EQUAL(trm_optimizer_norm_count(&o, SIZE_MAX), 8);
-  const struct trm_update_interval all = {0, N, w, NULL};
+  const struct trm_update_interval all = {0, N, w, NULL, NULL};
   trm_optimizer_partial_norms(&o, &device, UNIT, &all, g, whole);
   static const size_t cut[] = {0, 64, 256, 320, 576, N};
   for (int c = 0; c < 5; c++)
     trm_optimizer_partial_norms(&o, &device, UNIT,
-                                &(struct trm_update_interval){cut[c], cut[c + 1] - cut[c], w + cut[c], NULL},
+                                &(struct trm_update_interval){cut[c], cut[c + 1] - cut[c], w + cut[c], NULL, NULL},
                                 g + cut[c], sliced);
   CU_ASSERT(memcmp(whole, sliced, sizeof whole) == 0);
   trm_optimizer_trust_ratios(&o, &o.update, UNIT, whole, ratio);

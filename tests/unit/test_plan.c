@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 #include "mpi/strategies.h"
 #include "suite.h"
+#include "support/pretend_device.h"
 #include "plan/layout.h"
 
 /* -- the machine */
@@ -21,6 +22,8 @@ static void test_machine(void)
   double backward;
   trm_machine_create(&machine, 4, 2);
   machine.message_bytes_per_s = 1e9;
+  snprintf(machine.device, sizeof machine.device, "cuda");
+  machine.device_bytes = 8e10;
   trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e6, 100, 1, 2});
   trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e9, 100, 500, 900});
   trm_machine_add(&machine, &(struct trm_machine_work){"relu", 0, 64, 3, 4});
@@ -43,6 +46,7 @@ static void test_machine(void)
   CU_ASSERT_EQUAL_FATAL(trm_machine_read(&again, path), TRM_OK);
   CU_ASSERT(again.cores == 4 && again.threads == 2 && again.works == 4 && !again.messages_measured);
   CU_ASSERT_EQUAL(again.message_bytes_per_s, 1e9);
+  CU_ASSERT(again.device_bytes == 8e10 && strcmp(again.device, "cuda") == 0);
   for (int i = 0; i < 4; i++)
     CU_ASSERT(strcmp(again.work[i].name, machine.work[i].name) == 0 && again.work[i].flop == machine.work[i].flop &&
               again.work[i].bytes == machine.work[i].bytes && again.work[i].forward_s == machine.work[i].forward_s &&
@@ -70,6 +74,7 @@ static void test_machine_errors(void)
   "{\"cores\":1,\"threads\":1,\"message_s\":1,\"message_bytes_per_s\":1,\"network_s\":1,\"network_bytes_per_s\":1"
   refused("{}", "cores");
   refused("{\"cores\":-1}", "cores");
+  refused("{\"device_bytes\":-1}", "device_bytes");
   refused(HEAD "}", "work: no list");
   refused(HEAD ",\"work\":[]}", "work: no list");
   refused(HEAD ",\"work\":[{\"flop\":1,\"forward_s\":1}]}", "without a name");
@@ -253,6 +258,70 @@ static void test_memory(void)
   close_all(&f);
 }
 
+/* A machine whose device has memory of its own: arrays of passes are there, those that ranks share on the host, and
+ * transfers take time. */
+static void test_device_layouts(void)
+{
+  struct fixture f;
+  struct trm_layout_memory host, device;
+  const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH;
+  struct trm_layout layout = {.size = {1, 1, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
+  open(&f, 2, 4, "2");
+  pace(&f, 16);
+  const double step = step_of(&f, &layout, &host);
+  CU_ASSERT_EQUAL(host.device, 0);
+  f.machine.device_bytes = 1e9;
+  trm_machine_add(&f.machine, &(struct trm_machine_work){"upload", 0, flat, 3, 0});
+  trm_machine_add(&f.machine, &(struct trm_machine_work){"download", 0, flat, 5, 0});
+  trm_machine_add(&f.machine, &(struct trm_machine_work){"device update", 0, 7 * flat, 11, 0});
+  trm_machine_add(&f.machine, &(struct trm_machine_work){"update", 0, 7 * flat, 17, 0});
+  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &device), step + 11, 1e-6);
+  CU_ASSERT(device.device >= 4 * flat && device.device <= host.total);
+  CU_ASSERT_EQUAL(device.total + device.device, host.total);
+  layout.size[TRM_AXIS_DATA] = 2;
+  f.job.ranks = 2;
+  f.options.parallel.share = TRM_SHARE_NONE;
+  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &device), step / 2 + 3 + 5 + 17, 1e-6);
+  CU_ASSERT(device.device >= 2 * flat && device.device < 4 * flat); /* copies of weights and gradient, activations */
+  CU_ASSERT(device.part[TRM_LAYOUT_STATES] == 2 * flat && device.part[TRM_LAYOUT_PARAMETERS] == 2 * flat);
+  close_all(&f);
+}
+
+/* Measuring on devices with memory of their own. */
+static void test_device_measurements(void)
+{
+  static const char *const names[] = {"upload", "download", "sum", "copy", "update", "device sum", "device copy",
+                                      "device update", "linear", "linear first", "loss mean_squared_error"};
+  enum { ROWS = 16 };
+  struct fixture f;
+  struct trm_device device[2];
+  struct trm_optimizer optimizer;
+  struct trm_input input = {.rows = ROWS};
+  struct trm_machine_bench bench = {.device = device, .devices = 2, .seconds = 10};
+  float *x, *y;
+  open(&f, 2, 4, "2");
+  for (int i = 0; i < 2; i++)
+    CU_ASSERT_EQUAL_FATAL(pretend_device_open(&device[i], 1), TRM_OK);
+  const size_t bytes = sizeof(float) * ROWS * WIDTH;
+  CU_ASSERT_EQUAL(device[0].ops->alloc(&device[0], bytes, TRM_MEMORY_BUFFERS, (void **)&x), TRM_OK);
+  CU_ASSERT_EQUAL(device[0].ops->alloc(&device[0], bytes, TRM_MEMORY_BUFFERS, (void **)&y), TRM_OK);
+  input.dense = x;
+  input.target_value = y;
+  trm_machine_set_device(&f.machine, &device[0]);
+  CU_ASSERT(f.machine.device_bytes > 0 && strcmp(f.machine.device, "cpu") != 0);
+  CU_ASSERT_EQUAL(trm_optimizer_create(&optimizer, &f.options, &f.whole), TRM_OK);
+  CU_ASSERT_EQUAL(trm_machine_measure_arrays(&f.machine, &bench, &optimizer), TRM_OK);
+  bench.devices = 1;
+  CU_ASSERT_EQUAL(trm_machine_measure_model(&f.machine, &bench, &f.whole, &input, ROWS), TRM_OK);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    CU_ASSERT(trm_machine_knows(&f.machine, names[i]));
+  device[0].ops->release(&device[0], x);
+  device[0].ops->release(&device[0], y);
+  for (int i = 0; i < 2; i++)
+    pretend_device_close(&device[i]);
+  close_all(&f);
+}
+
 /* Bytes that a rank receives per step, computed by hand. */
 static struct trm_layout_time time_of(struct fixture *f, struct trm_layout layout)
 {
@@ -348,6 +417,7 @@ int main(void)
     {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"dry_run", test_dry_run},
     {"schedules", test_schedules},   {"memory", test_memory},                 {"impossible", test_impossible},
     {"nodes", test_nodes},           {"traffic", test_traffic},               {"tied", test_tied},
+    {"layouts on devices", test_device_layouts}, {"measuring devices", test_device_measurements},
     CU_TEST_INFO_NULL,
   };
   return suite_run("plan", tests);

@@ -101,20 +101,10 @@ static void batch_norm_sum_ranks(const struct trm_layer *layer, const struct trm
   trm_free(sum);
 }
 
-/* Saves the count over all ranks for backward. */
-static void batch_norm_save_count(const struct trm_layer *layer, const struct trm_pass *pass, float *work, double count)
+/* The count over all ranks, which forward writes and backward reads, in device memory. */
+static double *batch_norm_ranks_count(const struct trm_layer *layer, float *work)
 {
-  const float high = (float)count, both[2] = {high, (float)(count - (double)high)};
-  pass->device->ops->upload(pass->device, batch_norm_workspace(layer, work, PARTS), both, sizeof both);
-}
-
-static double batch_norm_load_count(const struct trm_layer *layer, const struct trm_pass *pass, float *work)
-{
-  float both[2];
-  if (!batch_norm_is_synced(layer, pass))
-    return (double)(layer->rows * (trm_shape_count(&layer->in) / layer->in.size[0]));
-  pass->device->ops->download(pass->device, both, batch_norm_workspace(layer, work, PARTS), sizeof both);
-  return (double)both[0] + (double)both[1];
+  return (double *)batch_norm_workspace(layer, work, PARTS);
 }
 
 static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, S) */,
@@ -132,7 +122,7 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
       .bn = norm, .x = x, .moments = moments, .b = b, .type = layer->values});
     if (batch_norm_is_synced(layer, pass)) {
       batch_norm_sum_ranks(layer, pass, moments, &norm.count);
-      batch_norm_save_count(layer, pass, work, norm.count);
+      ops->upload(pass->device, batch_norm_ranks_count(layer, work), &norm.count, sizeof norm.count);
     }
     mean = moments;
     square = moments + norm.channels;
@@ -142,57 +132,31 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
     .type = layer->values});
 }
 
-/* to = beta * to + from, beta 0 or 1 */
-static void batch_norm_add_gradient(const struct trm_pass *pass, struct trm_parameter *to, const float *from)
-{
-  const float *const both[] = {to->g, from};
-  if (pass->beta == 0)
-    pass->device->ops->copy(pass->device, to->g, from, to->count * sizeof *from);
-  else
-    pass->device->ops->sum(pass->device, &(struct trm_sum){.to = to->g, .from = both, .count = 2, .n = to->count});
-}
-
-/* to += factor * from */
-static void batch_norm_add_scaled(const struct trm_pass *pass, struct trm_parameter *to, double factor,
-                                  const float *from)
-{
-  const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = (float)-factor, .scale = 1};
-  pass->device->ops->update(pass->device, &(struct trm_update_arrays){
-    .update = add, .w = to->g, .g = from, .n = to->count});
-}
-
-/* Adds this pass's moments times its share of the batch. */
-static void batch_norm_add_statistics(struct trm_layer *layer, const struct trm_pass *pass, const float *moments,
-                                      double count)
-{
-  const double share = (double)pass->input->rows * (double)pass->scale, degrees = count > 1 ? count - 1 : 1;
-  struct trm_parameter *mean = &layer->parameter[MEAN], *variance = &layer->parameter[VARIANCE];
-  for (struct trm_parameter *p = mean; p <= variance && pass->beta == 0; p++)
-    pass->device->ops->fill(pass->device, p->g, 0, p->count);
-  batch_norm_add_scaled(pass, mean, share, moments);
-  batch_norm_add_scaled(pass, variance, share / degrees, moments + mean->count);
-}
-
 static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
                                 const void *dy, void *dx, float *work)
 {
   (void)y;
   const struct trm_device_ops *ops = pass->device->ops;
-  const struct trm_batch_norm norm = batch_norm_of(layer, batch_norm_load_count(layer, pass, work));
-  const size_t b = layer->rows, c = norm.channels;
+  const struct trm_parameter *p = layer->parameter;
+  const size_t b = layer->rows;
+  struct trm_batch_norm norm = batch_norm_of(layer, 0);
+  const size_t c = norm.channels;
+  if (batch_norm_is_synced(layer, pass))
+    norm.counted = batch_norm_ranks_count(layer, work);
+  else
+    norm.count = (double)(b * norm.size);
   float *moments = batch_norm_workspace(layer, work, MOMENTS), *sums = batch_norm_workspace(layer, work, SUMS);
   ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
     .bn = norm, .x = x, .mean = moments, .square = moments + c, .dy = dy, .sums = sums, .b = b, .type = layer->values});
-  if (b) {
-    batch_norm_add_gradient(pass, &layer->parameter[BIAS], sums);
-    batch_norm_add_gradient(pass, &layer->parameter[GAIN], sums + c);
-    batch_norm_add_statistics(layer, pass, moments, norm.count);
-  }
+  if (b) /* the moments count by this pass's share of the batch */
+    ops->batch_norm_gradients(pass->device, &(struct trm_batch_norm_gradients){
+      .bn = norm, .sums = sums, .moments = moments, .share = (double)pass->input->rows * (double)pass->scale,
+      .beta = pass->beta, .dw = p[GAIN].g, .db = p[BIAS].g, .dmean = p[MEAN].g, .dvariance = p[VARIANCE].g});
   if (batch_norm_is_synced(layer, pass))
     batch_norm_sum_ranks(layer, pass, sums, NULL);
   if (dx)
     ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
-      .bn = norm, .x = x, .mean = moments, .square = moments + c, .w = layer->parameter[GAIN].w, .dy = dy, .sums = sums,
+      .bn = norm, .x = x, .mean = moments, .square = moments + c, .w = p[GAIN].w, .dy = dy, .sums = sums,
       .dx = dx, .b = b, .type = layer->values});
 }
 
