@@ -25,6 +25,8 @@ static const char usage[] =
   "Memory is counted array by array by a dry run of the set-up; arrays that a node shares are\n"
   "divided by its ranks. Time is modeled from kernels that are measured for two seconds. The\n"
   "network is not measured: network_bytes_per_s and network_s in the file describe it.\n"
+  "A device with memory of its own (device.name) is measured, too, with its transfers; layouts whose\n"
+  "arrays do not fit into it are marked. Its file plans for it on machines without one.\n"
   "With parallel.layout=auto, `trireme train` takes the best layout.\n";
 
 #define MB (1.0 / (1 << 20))

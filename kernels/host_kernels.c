@@ -1,5 +1,6 @@
-/* The CPU beside a device, and the host form of kernels that the device does not have: copies of the arrays that are read, the CPU's kernel, copies of
- * those that are written. So a device can begin with few kernels. */
+/* The CPU beside a device, and the host form of what the device does not have: copies of the arrays that a kernel
+ * reads, the CPU's kernel, copies of those that it writes; copies beside the calls that are made at once. So a device
+ * can begin with few kernels. */
 #include "kernels/host_kernels.h"
 
 #include "core/device_arrays.h"

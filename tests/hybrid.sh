@@ -108,6 +108,40 @@ grep -q 'error: optim.lr: 0.2 on rank 1, and rank 0 has optim.lr: 0.1: only devi
 [ ! -e refused ] || fail "a refused run left a folder"
 pass "commands that differ"
 
+# A rank on a GPU, here the module on the emulator (tests/cuda), beside CPU ranks: the loss curve of one CPU rank, in
+# every family of synchronous strategies. Refused in one line where there is no GPU. The planner measures the device.
+module=$(dirname "$TRIREME")/tests/cuda/.libs
+if [ -e "$module/trireme_cuda.so" ]; then
+  export TRIREME_MODULES=$module
+  beside() { # beside MODEL RANKS NAME OPTION...
+    local all=(train "$1.yaml" --run.dir="$1-gpu-$3" --train.batch=50 "${@:4}")
+    timeout -k 10 240 $MPIEXEC -n 1 "$TRIREME" "${all[@]}" --device.name=cuda : \
+      -n $(($2 - 1)) "$TRIREME" "${all[@]}" --device.name=cpu > gpu.log 2>&1 || { cat gpu.log; fail "$3 beside a GPU"; }
+    same "$1" "$1-one" "$1-gpu-$3"
+  }
+  beside mlp 3 shares --parallel.shares=5,2,0
+  beside mlp 3 zero-2 --parallel.shares=5,2,0 --parallel.zero=2 --train.accumulate=2
+  beside mlp 3 zero-3 --parallel.shares=1,0,3 --parallel.zero=3
+  beside mlp 4 tensor --parallel.shares=3,1 --parallel.tensor=2
+  beside mlp 4 pipeline --parallel.shares=1,3 --parallel.pipeline=2 --train.accumulate=4
+  beside norms 2 shares --parallel.shares=1,4
+  status=0
+  TRM_MOCK_GPUS=none mixed no-gpu --device.name=cuda : --device.name=cpu || status=$?
+  [ $status = 1 ] && [ "$(grep -c error: mixed.log)" = 1 ] && grep -q 'error: device.name=cuda: .*driver' mixed.log ||
+    { cat mixed.log; fail "a job that lacks a GPU: status $status"; }
+  pass "a job that lacks a GPU is refused in one line"
+  small=(--model="linear 10" --data.file=digits.h5 --train.batch=20 --ranks=2)
+  "$TRIREME" plan "${small[@]}" --device.name=cuda --calibrate=gpu.json > plan.log 2> plan.err &&
+    grep -q '^device: cuda, 4096 MB of its own' plan.log && grep -q '"device":"cuda","device_bytes":4' gpu.json ||
+    { cat plan.log plan.err; fail "a plan on a device"; }
+  unset TRIREME_MODULES
+  "$TRIREME" plan "${small[@]}" --machine=gpu.json > plan.log 2>&1 && grep -q '^device: cuda' plan.log ||
+    { cat plan.log; fail "a plan for a device, without one"; }
+  pass "plans with a device measured and with its file"
+else
+  echo "not tested: ranks on GPUs: this build has no $module"
+fi
+
 # refused TEXT OPTION...: two ranks, status 2
 refused() {
   try_of 2 mlp refused "${@:2}"

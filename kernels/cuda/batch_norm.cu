@@ -88,6 +88,12 @@ static float batch_norm_each(const struct trm_batch_norm *bn)
   return (float)(1 / bn->count);
 }
 
+/* The same where the count is in device memory. */
+__device__ static float batch_norm_each_of(const struct trm_batch_norm *bn, float each)
+{
+  return bn->counted ? 1.0f / (float)*bn->counted : each;
+}
+
 __device__ static float batch_norm_inverse_std(const struct trm_batch_norm *bn, float each, float square)
 {
   return 1.0f / sqrtf(square * each + bn->epsilon);
@@ -97,6 +103,7 @@ template <typename value> __global__ static void batch_norm_run_forward(const st
 {
   const cuda_values<value> x(it.x), y(it.y);
 
+  each = batch_norm_each_of(&it.bn, each);
   CUDA_ELEMENTS(i, it.b * it.bn.channels * it.bn.size) {
     const size_t c = i / it.bn.size % it.bn.channels;
     const float scale = batch_norm_inverse_std(&it.bn, each, it.square[c]) * it.w[c];
@@ -142,6 +149,7 @@ __global__ static void batch_norm_run_add(const struct trm_batch_norm_sums it, f
 {
   const size_t channels = it.bn.channels;
 
+  each = batch_norm_each_of(&it.bn, each);
   CUDA_ELEMENTS(c, channels) {
     struct cuda_pair sum = {0, 0}, products = {0, 0};
 
@@ -173,6 +181,7 @@ template <typename value> __global__ static void batch_norm_run_backward(const s
   const size_t channels = it.bn.channels;
   const cuda_values<value> x(it.x), dy(it.dy), dx(it.dx);
 
+  each = batch_norm_each_of(&it.bn, each);
   CUDA_ELEMENTS(i, it.b * channels * it.bn.size) {
     const size_t c = i / it.bn.size % channels;
     const float inverse = batch_norm_inverse_std(&it.bn, each, it.square[c]), slope = it.sums[channels + c] * each * inverse;

@@ -27,8 +27,8 @@ struct trm_device_batch {
 
 void trm_device_batch_create(struct trm_device_batch *device_batch, struct trm_device *device,
                              const struct trm_model *model);
-/* Uploads the batch, which may change on return, and describes it in *input, valid until the next call. Two classes become -1 and +1 in target_value
- * if the loss needs signed targets. */
+/* Uploads the batch, which may change on return, and describes it in *input, valid until the next call. Two classes
+ * become -1 and +1 in target_value if the loss needs signed targets. */
 int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_host_batch *batch,
                             struct trm_input *input);
 void trm_device_batch_free(struct trm_device_batch *device_batch);

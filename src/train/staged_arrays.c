@@ -43,6 +43,8 @@ int trm_staged_arrays_create(struct trm_staged_arrays *arrays, struct trm_strate
 void trm_staged_arrays_free(struct trm_staged_arrays *arrays)
 {
   if (arrays->staged) {
+    arrays->device->ops->event_wait(arrays->device, &arrays->event); /* after a failure */
+    arrays->device->ops->event_free(arrays->device, &arrays->event);
     arrays->device->ops->release(arrays->device, arrays->w);
     arrays->device->ops->release(arrays->device, arrays->g);
     trm_staged_provider_free(&arrays->staged_provider);
@@ -67,13 +69,29 @@ int trm_staged_arrays_begin(struct trm_staged_arrays *arrays)
   return TRM_OK;
 }
 
+/* Waits for the interval that is on its way to the host, and passes it to the strategy. */
+static int staged_arrays_land(struct trm_staged_arrays *a, const struct trm_loss_sums *sums)
+{
+  struct trm_strategy *strategy = a->strategy;
+  const size_t low = a->low, high = a->high;
+  a->low = a->high = 0;
+  a->device->ops->event_wait(a->device, &a->event);
+  return low < high && strategy->ops->grad_ready ? strategy->ops->grad_ready(strategy, low, high, sums) : TRM_OK;
+}
+
 int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t high,
                             const struct trm_loss_sums *sums)
 {
   struct trm_strategy *strategy = arrays->strategy;
-  if (arrays->staged && arrays->provider)
-    trm_staged_provider_ready(&arrays->staged_provider, low);
-  else if (arrays->staged)
-    arrays->device->ops->download(arrays->device, strategy->g + low, arrays->g + low, (high - low) * sizeof(float));
-  return strategy->ops->grad_ready ? strategy->ops->grad_ready(strategy, low, high, sums) : TRM_OK;
+  if (!arrays->staged || arrays->provider) {
+    if (arrays->staged)
+      trm_staged_provider_ready(&arrays->staged_provider, low);
+    return strategy->ops->grad_ready ? strategy->ops->grad_ready(strategy, low, high, sums) : TRM_OK;
+  }
+  TRM_CHECK(staged_arrays_land(arrays, sums));
+  arrays->device->ops->download_begin(arrays->device, strategy->g + low, arrays->g + low, (high - low) * sizeof(float),
+                                      &arrays->event);
+  arrays->low = low;
+  arrays->high = high;
+  return high < strategy->elements ? TRM_OK : staged_arrays_land(arrays, sums);
 }

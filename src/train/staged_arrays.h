@@ -17,6 +17,8 @@ struct trm_staged_arrays {
   float *g;                      /* device, (elements): of passes; NULL with a parameter provider */
   const struct trm_param_provider *provider;   /* of passes; NULL: they use w and g */
   struct trm_staged_provider staged_provider;  /* it, if staged */
+  size_t low, high;              /* of the gradient: the interval that is on its way to the host; low == high: none */
+  struct trm_event event;        /* of its copy */
 };
 
 /* Collective over strategy->comm. Creates the strategy (trm_strategy_create) and the arrays for passes on
@@ -30,7 +32,8 @@ void trm_staged_arrays_free(struct trm_staged_arrays *arrays);
 float *trm_staged_arrays_load(struct trm_staged_arrays *arrays, float *from);
 /* Before the forward pass of a step: calls slot before_forward and loads the weights. */
 int trm_staged_arrays_begin(struct trm_staged_arrays *arrays);
-/* The elements [low, high) of g are final: passes them to the strategy, as slot grad_ready says. */
+/* The elements [low, high) of g are final: passes them to the strategy, as slot grad_ready says. If they are staged,
+ * this begins the copy to the host and passes the interval before; the last one ends with the call. */
 int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t high,
                             const struct trm_loss_sums *sums);
 

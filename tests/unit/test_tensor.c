@@ -498,6 +498,50 @@ static void axis_check(struct trm_axis *axis, size_t outer, size_t n, size_t inn
   trm_free(mine);
 }
 
+/* Downloads a device array of bfloat16 and counts the elements that are not factor times want. */
+static size_t wrong_values(struct trm_device *device, const void *array, const trm_bf16 *want, size_t n, float factor)
+{
+  trm_bf16 *got = trm_alloc((n + 1) * sizeof *got, "test");
+  size_t wrong = 0;
+  device->ops->download(device, got, array, n * sizeof *got);
+  for (size_t i = 0; i < n; i++)
+    wrong += trm_bf16_value(got[i]) != factor * trm_bf16_value(want[i]);
+  trm_free(got);
+  return wrong;
+}
+
+/* The same in bfloat16: integers small enough for exact sums. */
+static void axis_check_bf16(struct trm_axis *axis, size_t outer, size_t n, size_t inner)
+{
+  struct trm_device *device = axis->device;
+  const size_t count = outer * n * inner, ranks = (size_t)world->size, bytes = (count + 1) * sizeof(trm_bf16);
+  struct trm_slice slice = {.outer = outer, .extent = n, .inner = inner};
+  trm_interval(n, ranks, (size_t)world->rank, &slice.low, &slice.high);
+  const size_t own = outer * (slice.high - slice.low) * inner;
+  trm_bf16 *host = trm_alloc(bytes, "test"), *mine = trm_alloc(bytes, "test");
+  void *memory[3];
+  for (int k = 0; k < 3; k++)
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, bytes, TRM_MEMORY_BUFFERS, &memory[k]), TRM_OK);
+  for (size_t i = 0; i < count; i++)
+    host[i] = trm_bf16_round((float)(i % 31));
+  for (size_t e = 0; e < own; e++)
+    mine[e] = host[trm_slice_full_index(&slice, e)];
+  device->ops->upload(device, memory[0], host, count * sizeof *host);
+  trm_axis_slice(axis, memory[0], memory[1], outer, n, inner, TRM_VALUES_BF16);
+  size_t wrong = wrong_values(device, memory[1], mine, own, 1);
+  trm_axis_allgather(axis, memory[1], memory[2], outer, n, inner, TRM_VALUES_BF16);
+  wrong += wrong_values(device, memory[2], host, count, 1);
+  trm_axis_reduce_scatter(axis, memory[0], memory[1], outer, n, inner, TRM_VALUES_BF16);
+  wrong += wrong_values(device, memory[1], mine, own, (float)ranks);
+  trm_axis_allreduce(axis, memory[0], count, TRM_VALUES_BF16);
+  wrong += wrong_values(device, memory[0], host, count, (float)ranks);
+  CU_ASSERT_EQUAL(wrong, 0);
+  for (int k = 0; k < 3; k++)
+    device->ops->release(device, memory[k]);
+  trm_free(host);
+  trm_free(mine);
+}
+
 static void axes_checked(struct trm_device *device, bool shares)
 {
   struct trm_axis axis;
@@ -514,6 +558,11 @@ static void axes_checked(struct trm_device *device, bool shares)
   axis_check(&axis, 1, 60, 20);
   axis_check(&axis, 0, 4, 3);
   axis_check(&axis, 3, 160, 2501); /* larger than the shared buffer, unaligned ends */
+  axis_check_bf16(&axis, 1, 12, 5);
+  axis_check_bf16(&axis, 3, 13, 1);
+  axis_check_bf16(&axis, 2, 1, 3);
+  axis_check_bf16(&axis, 0, 4, 3);
+  axis_check_bf16(&axis, 3, 160, 2501);
   CU_ASSERT(axis.comm_s > 0);
   trm_axis_close(&axis);
 }
