@@ -40,6 +40,7 @@ trm_test_programs += \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
+	tests/unit/test_reference_values \
 	tests/unit/test_sample \
 	tests/unit/test_schedule \
 	tests/unit/test_schedules \
@@ -143,6 +144,7 @@ tests_unit_test_pipeline_SOURCES = tests/unit/test_pipeline.c $(trm_test_stage)
 tests_unit_test_pipeline_versions_SOURCES = tests/unit/test_pipeline_versions.c $(trm_test_stage)
 tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(trm_test_reference)
 tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
+tests_unit_test_reference_values_SOURCES = tests/unit/test_reference_values.c $(trm_test_reference)
 tests_unit_test_step_SOURCES = tests/unit/test_step.c $(trm_test_devices) $(trm_program_extra)
 tests_unit_test_recompute_SOURCES = tests/unit/test_recompute.c $(trm_test_nn)
 tests_unit_test_sample_SOURCES = tests/unit/test_sample.c $(trm_program_extra)
@@ -242,7 +244,9 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/onnx.txt \
 	tests/reference/resnet.safetensors \
 	tests/reference/make_sequences.py \
+	tests/reference/make_values.py \
 	tests/reference/sequences.txt \
+	tests/reference/values.txt \
 	tests/reference/training.txt \
 	tests/run_matrix.sh \
 	tests/unit/suite.h

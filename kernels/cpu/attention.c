@@ -70,19 +70,37 @@ static size_t attention_keys_seen(const struct trm_attention *shape, const struc
   return shape->causal ? strip->first + i + 1 : strip->keys;
 }
 
-/* Turns s (queries, T) from scaled scores into exponentials, 0 where masked, which p has as values; sets row (queries,
+static float attention_factor(const struct trm_attention *shape)
+{
+  return 1 / sqrtf((float)shape->head_dim);
+}
+
+/* The factor of the scores in their product: 1 for bfloat16, which oneDNN would scale in a pass of its own, and the
+ * exponentials scale. */
+static float attention_alpha(const struct attention *it)
+{
+  return it->type == TRM_VALUES_F32 ? attention_factor(it->shape) : 1;
+}
+
+/* Turns s (queries, T) from scores into exponentials, 0 where masked, which p has as values; sets row (queries,
  * 2). */
 CPU_CLONES static void attention_strip_exp(const struct attention *it, const struct strip *strip,
                                            const struct tiles *tiles, float *row)
 {
   const struct trm_attention *shape = it->shape;
+  const float factor = attention_factor(shape);
   float *s = tiles->s;
 
   for (size_t i = 0; i < strip->queries; i++, s += shape->t, row += 2) {
     const size_t n = attention_keys_seen(shape, strip, i);
-    const float maximum = cpu_lane_maximum(s, n);
     double total = 0;
 
+    if (it->type == TRM_VALUES_BF16) {
+#pragma omp simd
+      for (size_t j = 0; j < n; j++)
+        s[j] *= factor;
+    }
+    const float maximum = cpu_lane_maximum(s, n);
 #pragma omp simd
     for (size_t j = 0; j < n; j++)
       s[j] = math_exp(s[j] - maximum);
@@ -127,7 +145,7 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
     float *y = tiles.q ? tiles.q : (float *)it->y + at, *row = it->row + 2 * (head * t + strip.first);
 
     it->blas->gemm(&(struct trm_gemm){
-      .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = 1 / sqrtf((float)e),
+      .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = attention_alpha(it),
       .a = attention_at(it, it->qkv, q + strip.first * 3 * d), .lda = 3 * d, .b = k, .ldb = 3 * d, .c = tiles.s,
       .ldc = t, .type_ab = it->type});
     attention_strip_exp(it, &strip, &tiles, row);
@@ -143,7 +161,7 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
 CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p,
                                                 float *dp, const float *row)
 {
-  const float factor = 1 / sqrtf((float)shape->head_dim);
+  const float factor = attention_factor(shape);
   float term[CPU_BLOCK];
 
   for (size_t i = 0; i < strip->queries; i++, p += shape->t, dp += shape->t, row += 2) {
@@ -178,7 +196,7 @@ CPU_CLONES static void attention_strip_gradient_bf16(const struct attention *it,
                                                      const struct tiles *tiles, const float *row, size_t at)
 {
   const struct trm_attention *shape = it->shape;
-  const float factor = 1 / sqrtf((float)shape->head_dim);
+  const float factor = attention_factor(shape);
   const trm_bf16 *y = it->y, *dy = it->dy;
 
   for (size_t i = 0; i < strip->queries; i++, row += 2, at += shape->heads * shape->head_dim) {
@@ -193,7 +211,7 @@ CPU_CLONES static void attention_strip_gradient_bf16(const struct attention *it,
     const float mean = cpu_lane_sum(term, shape->head_dim);
 #pragma omp simd
     for (size_t j = 0; j < n; j++) {
-      const float prob = math_exp(s[j] - maximum) * scale;
+      const float prob = math_exp(s[j] * factor - maximum) * scale;
 
       p[j] = trm_bf16_round(prob);
       dp[j] = trm_bf16_round(prob * (ds[j] - mean) * factor);
@@ -226,7 +244,7 @@ static void attention_backward_strip(const struct attention *it, const struct st
   float *dv = tiles->q ? tiles->v : dk + d;
 
   it->blas->gemm(&(struct trm_gemm){
-    .transpose_b = true, .m = strip->queries, .n = strip->keys, .k = e, .alpha = 1 / sqrtf((float)e), .a = q_strip,
+    .transpose_b = true, .m = strip->queries, .n = strip->keys, .k = e, .alpha = attention_alpha(it), .a = q_strip,
     .lda = 3 * d, .b = attention_at(it, it->qkv, q + d), .ldb = 3 * d, .c = tiles->s, .ldc = t, .type_ab = it->type});
   it->blas->gemm(&(struct trm_gemm){
     .transpose_b = true, .m = strip->queries, .n = strip->keys, .k = e, .alpha = 1, .a = dy_strip, .lda = d,

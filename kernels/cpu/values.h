@@ -11,7 +11,7 @@
 
 /* Floats of a thread's copies of bfloat16 values: they stay in the first cache, and are many enough to hide the cost of
  * a call. */
-#define CPU_CHUNK 4096
+#define CPU_CHUNK 2048
 
 /* Returns n values from element `at` on: in place, or widened in buffer (n). */
 CPU_INLINE const float *cpu_read(enum trm_value_type type, const void *values, size_t at, size_t n, float *buffer)

@@ -15,14 +15,15 @@ static inline size_t trm_value_bytes(enum trm_value_type type)
   return type == TRM_VALUES_BF16 ? sizeof(trm_bf16) : sizeof(float);
 }
 
-/* Returns the nearest value, ties to even; NaN stays NaN. */
+/* Returns the nearest value, ties to even; NaN stays NaN. Loops over it are vectorized. */
 static inline trm_bf16 trm_bf16_round(float x)
 {
   uint32_t word;
 
   memcpy(&word, &x, sizeof word);
-  const uint32_t rounded = (word + 0x7fff + (word >> 16 & 1)) >> 16, quiet = word >> 16 | 0x40;
-  return (trm_bf16)((word & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+  const uint32_t rounded = word + 0x7fff + (word >> 16 & 1), quiet = word | 0x400000;
+  const uint32_t is_nan = -(uint32_t)(x != x); /* all bits */
+  return (trm_bf16)((rounded ^ ((rounded ^ quiet) & is_nan)) >> 16);
 }
 
 static inline float trm_bf16_value(trm_bf16 x)
