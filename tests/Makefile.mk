@@ -225,6 +225,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/torch_peer.py \
 	tests/layouts.md \
 	tests/layouts_lib.sh \
+	tests/gpu/run \
 	tests/lib.sh \
 	tests/mutations.sh \
 	tests/reference/check_onnx.py \

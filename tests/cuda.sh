@@ -51,6 +51,8 @@ same mlp 1 1e-5 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps
 same adam 2 1e-5 --model="mlp 784-32-10 gelu" --data.file=digits.h5 --train.steps=5 --train.batch=32 --optim.name=adamw \
   --optim.lr=0.01
 same images 1 1e-4 --model=lenet5 --data.file=digits.h5 --train.steps=2 --train.batch=4 --optim.lr=0.1
+same rounded 2 1e-2 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=5 --train.batch=32 --optim.lr=0.1 \
+  --train.activations=bf16
 letters
 same letters 1 1e-4 --model="gpt layers=2 heads=2 dim=16 context=16" --data.file=text.h5 --train.steps=3 --train.batch=2 \
   --optim.name=adamw --optim.lr=0.01
@@ -59,6 +61,15 @@ same letters 1 1e-4 --model="gpt layers=2 heads=2 dim=16 context=16" --data.file
 TRM_MOCK_GPUS=none "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 \
   --device.name=auto --run.dir=auto2 > auto.log 2>&1 && ! grep -q "^device:" auto.log ||
   { cat auto.log; fail "device.name=auto without a GPU"; }
+# a rank on a GPU beside one on the CPU, and two ranks on one GPU each: one job
+mixed=(--model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=5 --train.batch=32 --optim.lr=0.1)
+launch 1 "$TRIREME" train "${mixed[@]}" --run.dir=mixed --device.name=cuda : -n 1 "$TRIREME" train "${mixed[@]}" \
+  --run.dir=mixed --device.name=cpu : -n 1 "$TRIREME" train "${mixed[@]}" --run.dir=mixed --device.name=cuda \
+  > mixed.log 2>&1 || { cat mixed.log; fail "two ranks on GPUs and one on the CPU"; }
+"$TRIREME" train "${mixed[@]}" --run.dir=alone > alone.log 2>&1 || { cat alone.log; fail "one rank on the CPU"; }
+awk -v a="$(json_number final_train_loss mixed/summary.json)" -v b="$(json_number final_train_loss alone/summary.json)" \
+  'BEGIN { exit !(a > 0 && a - b < 1e-5 && b - a < 1e-5) }' || fail "the loss of two GPUs and a CPU is not one CPU's"
+pass "two ranks on GPUs and one on the CPU: one CPU's loss"
 pass "device.name=auto takes the GPU where there is one"
 
 TRM_TEST_DEVICE=cuda timeout -k 10 1000 "$suite" > suite.log 2>&1 || { cat suite.log; fail "the operator suite"; }

@@ -50,9 +50,4 @@ am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
 am__v_NVCC_0 = @echo "  NVCC    " $@;
 am__v_NVCC_1 =
 $(trm_cuda_kernels:.cu=.lo): $(trm_cuda_headers) src/core/device.h src/core/bfloat16.h src/core/random.h
-clean-local-cuda:
-	rm -f $(trm_cuda_kernels:.cu=.lo) $(trm_cuda_kernels:.cu=.o)
-else
-clean-local-cuda:
 endif
-.PHONY: clean-local-cuda

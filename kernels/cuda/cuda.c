@@ -137,9 +137,9 @@ static int cuda_open(struct trm_device *device, int index, int threads, const st
     products = cublasCreate(&state->products);
   if (products == CUBLAS_STATUS_SUCCESS && error == cudaSuccess)
     products = cublasSetStream(state->products, state->stream);
-  size_t total = 0;
+  size_t memory = 0;
   if (error == cudaSuccess && products == CUBLAS_STATUS_SUCCESS)
-    error = cudaMemGetInfo(&device->memory_bytes, &total);
+    error = cudaMemGetInfo(&device->memory_bytes, &memory);
   if (error == cudaSuccess && products == CUBLAS_STATUS_SUCCESS)
     return TRM_OK;
   const int status = cuda_host->error(TRM_FAILED, "device.name=cuda: GPU %d cannot be used: %s", state->index,

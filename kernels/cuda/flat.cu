@@ -25,9 +25,9 @@ template <typename from> static void flat_convert_from(struct trm_device *device
 {
   void (*const to_bf16)(const struct trm_convert) = flat_run_convert<from, cuda_bf16>;
   void (*const to_float)(const struct trm_convert) = flat_run_convert<from, float>;
+  void (*const run)(const struct trm_convert) = call->type_to == TRM_VALUES_BF16 ? to_bf16 : to_float;
 
-  CUDA_LAUNCH((call->type_to == TRM_VALUES_BF16 ? to_bf16 : to_float), cuda_blocks(call->n), CUDA_THREADS, device,
-              *call);
+  CUDA_LAUNCH(run, cuda_blocks(call->n), CUDA_THREADS, device, *call);
 }
 
 void cuda_convert(struct trm_device *device, const struct trm_convert *call)

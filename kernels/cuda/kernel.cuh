@@ -12,7 +12,7 @@
 
 /* An array in shared memory, of any type. */
 #define CUDA_SHARED(type, name, n) __shared__ type name[n]
-/* Starts a kernel of (blocks, threads) on the device's stream; not if there are no blocks. */
+/* Starts a kernel, which is a name, of (blocks, threads) on the device's stream; not if there are no blocks. */
 #define CUDA_LAUNCH(kernel, blocks, threads, device, ...)                                                             \
   do {                                                                                                                \
     const dim3 cuda_grid = (blocks);                                                                                  \

@@ -148,7 +148,7 @@ const struct trm_option trm_option_table[] = {
   INT(log.every, "50", 1, INFINITY, "updates between lines of the log"),
   BOOL(log.quiet, "no", "print warnings and errors only"),
 
-  TEXT(device.name, "cpu", "device that computes"),
+  TEXT(device.name, "cpu", "device that computes: cpu, cuda (a GPU), auto (a GPU where there is one)"),
   TEXT(device.blas, "auto",
    "library for matrix products: openblas, onednn (auto: the first that supports device.matmul)"),
   CHOICE(device.matmul, "f32", WORDS("f32", "bf16"),

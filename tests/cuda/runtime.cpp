@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -46,7 +47,10 @@ struct device_memory {
   std::set<void *> pinned;
 } device;
 
-cudaError_t last = cudaSuccess;
+/* Processors of one process work one after the other. */
+std::mutex working;
+
+thread_local cudaError_t last = cudaSuccess;
 
 cudaError_t report(cudaError_t error)
 {
@@ -73,6 +77,8 @@ bool is_device(const void *memory)
 
 void drain(cudaStream_t stream)
 {
+  const std::lock_guard<std::mutex> alone(working);
+
   if (stream->work.empty())
     return;
   if (device.arena)
@@ -215,6 +221,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 /* A block ends at the end of its pages, up to alignment, before a page that is never used. */
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
+  const std::lock_guard<std::mutex> alone(working);
   const size_t padded = (bytes + 255) / 256 * 256, pages = (padded + PAGE - 1) / PAGE * PAGE;
 
   *memory = nullptr;
@@ -239,6 +246,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
+  const std::lock_guard<std::mutex> alone(working);
+
   if (!memory)
     return cudaSuccess;
   const auto block = device.blocks.find((char *)memory);
@@ -254,6 +263,8 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
+  const std::lock_guard<std::mutex> alone(working);
+
   *memory = malloc(bytes);
   device.pinned.insert(*memory);
   return cudaSuccess;
@@ -261,6 +272,8 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
 
 cudaError_t cudaFreeHost(void *memory)
 {
+  const std::lock_guard<std::mutex> alone(working);
+
   device.pinned.erase(memory);
   free(memory);
   return cudaSuccess;
