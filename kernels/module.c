@@ -20,8 +20,9 @@ static int module_not_loaded(const char *name, const char *path)
 {
   const char *reason = dlerror();
 
-  return trm_error(TRM_FAILED, "device.name=%s: %s cannot be loaded (are its libraries' folders in LD_LIBRARY_PATH?): %s",
-                   name, path, reason ? reason : "unknown reason");
+  return trm_error(TRM_FAILED,
+                   "device.name=%s: %s cannot be loaded (are its libraries' folders in LD_LIBRARY_PATH?): %s", name,
+                   path, reason ? reason : "unknown reason");
 }
 
 static int module_load(const char *name, const char *path, const struct trm_module **module)

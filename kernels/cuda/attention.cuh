@@ -1,6 +1,6 @@
 /* Multi-head self-attention in tiles (Dao et al. 2022): what forward and backward share. A warp has a few positions of
- * its own, and runs over tiles of CUDA_WARP other positions, one a lane, with which it makes products of E values. Scores
- * are never stored. */
+ * its own, and runs over tiles of CUDA_WARP other positions, one a lane, with which it makes products of E values.
+ * Scores are never stored. */
 #pragma once
 
 #include "kernels/cuda/kernel.cuh"

@@ -1,5 +1,5 @@
-/* Sums over the rows of a matrix, column by column, in two steps with a fixed order: parts of consecutive rows, then the
- * parts. */
+/* Sums over the rows of a matrix, column by column, in two steps with a fixed order: parts of consecutive rows, then
+ * the parts. */
 #pragma once
 
 #include "kernels/cuda/kernel.cuh"
@@ -14,7 +14,8 @@ static inline size_t columns_part_rows(size_t rows)
 }
 
 /* term(row, column): what is added up. parts (parts, n); blocks (columns / WIDTH, parts) of (WIDTH, ROWS) threads. */
-template <typename term> __global__ void columns_add_rows(const term at, size_t rows, size_t n, size_t part, float *parts)
+template <typename term>
+__global__ void columns_add_rows(const term at, size_t rows, size_t n, size_t part, float *parts)
 {
   CUDA_SHARED(float, sums, COLUMNS_ROWS *COLUMNS_WIDTH);
   const size_t column = blockIdx.x * (size_t)COLUMNS_WIDTH + threadIdx.x, first = blockIdx.y * part;

@@ -1,5 +1,5 @@
-/* The numbers of a step, in double: sums of losses, squared norms, clipping, trust ratios, the constants of an update. They
- * stay in device memory: the host reads none of them during a step. */
+/* The numbers of a step, in double: sums of losses, squared norms, clipping, trust ratios, the constants of an update.
+ * They stay in device memory: the host reads none of them during a step. */
 #include <stdlib.h>
 
 #include "core/status.h"

@@ -1,5 +1,5 @@
-/* Rotary positions (Su et al. 2021): rotates pairs of elements of each query and key by position-dependent angles, whose
- * cosines and sines the host computes in double once. */
+/* Rotary positions (Su et al. 2021): rotates pairs of elements of each query and key by position-dependent angles,
+ * whose cosines and sines the host computes in double once. */
 #include <stdlib.h>
 
 #include "core/status.h"

@@ -92,10 +92,12 @@ __global__ static void update_run_lamb(const struct update it)
 
 void cuda_update(struct trm_device *device, const struct trm_update_arrays *call)
 {
-  struct update it = {call->update, call->w, (float *)call->g, call->first, call->second, call->rounded, call->n, NULL, 0};
+  struct update it = {
+    call->update, call->w, (float *)call->g, call->first, call->second, call->rounded, call->n, NULL, 0};
   struct cuda_update_constants *constants = NULL;
 
-  it.runs = cuda_update_constants(device, &call->update, call->run, call->runs, call->ratio, call->n, false, &constants);
+  it.runs =
+    cuda_update_constants(device, &call->update, call->run, call->runs, call->ratio, call->n, false, &constants);
   it.run = constants;
   if (it.runs > 0)
     CUDA_LAUNCH(update_run, cuda_blocks(call->n), CUDA_THREADS, device, it);

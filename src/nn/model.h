@@ -100,8 +100,8 @@ int trm_model_create_part(struct trm_model *model, const char *text, const char 
                           const struct trm_input_spec *spec, const struct trm_model_part *part);
 void trm_model_free(struct trm_model *model);
 
-/* Sets the type of values, before bind, or to bind again: of activations, their gradients and the weights that products read. Fails if a
- * layer does not take it. */
+/* Sets the type of values (activations, their gradients, the weights that products read), before bind, or to bind
+ * again. Fails if a layer does not take it. */
 int trm_model_set_values(struct trm_model *model, enum trm_value_type values);
 
 /* Tokens per sample given by the text; 0: as many as the data has, or the text is wrong. */

@@ -278,8 +278,8 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
     end = optim_make_runs(optimizer, &rule, ratios && !on_device ? ratio : NULL, on_device, at, high, &runs);
     device->ops->update(device, &(struct trm_update_arrays){
       .update = rule, .run = runs.run, .runs = runs.runs, .ratio = on_device ? ratio : NULL, .w = to->w + o,
-      .rounded = to->rounded ? to->rounded + o : NULL, .g = g + o, .first = states > 0 ? to->state[0] + o : NULL, .second = states > 1 ? to->state[1] + o : NULL,
-      .n = end - at});
+      .rounded = to->rounded ? to->rounded + o : NULL, .g = g + o, .first = states > 0 ? to->state[0] + o : NULL,
+      .second = states > 1 ? to->state[1] + o : NULL, .n = end - at});
   }
   optim_move_statistics(optimizer, device, hyper, false, to, g);
   if (optimizer->ema > 0)

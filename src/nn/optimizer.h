@@ -129,8 +129,8 @@ void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_dev
 size_t trm_optimizer_norm_count(const struct trm_optimizer *optimizer, size_t unit);
 void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit,
                                  const struct trm_update_interval *of, const float *g, double (*norm)[2]);
-/* Writes the squared norms of w and g of each whole tensor to norm (tensors), in device memory; not those whose ratio is
- * 1. of: all elements. */
+/* Writes the squared norms of w and g of each whole tensor to norm (tensors), in device memory; not those whose ratio
+ * is 1. of: all elements. */
 void trm_optimizer_tensor_norms(const struct trm_optimizer *optimizer, struct trm_device *device,
                                 const struct trm_update_interval *of, const float *g, double (*norm)[2]);
 /* sum (tensors): the norms of the pieces, added in ascending order; afterwards a tensor counts as one piece, with a

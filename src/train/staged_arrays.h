@@ -1,9 +1,9 @@
 /* The arrays of passes, between the trainer and the strategy (private to the library). Passes compute on the rank's
- * device. If its memory is not the host's, a strategy that shares arrays with other ranks, or with files, has its own on
- * the host's device beside it: then this module has a copy of the weights on the device, which is loaded before a pass,
- * and the gradient, of which each interval is downloaded as it becomes final; sharded parameters are staged layer by
- * layer (staged_provider.h). So every strategy runs with every device,
- * ranks with different ones may train together, and the optimizer's arithmetic is the host's on all of them. */
+ * device. If its memory is not the host's, a strategy that shares arrays with other ranks, or with files, has its own
+ * on the host's device beside it: then this module has a copy of the weights on the device, which is loaded before a
+ * pass, and the gradient, of which each interval is downloaded as it becomes final; sharded parameters are staged layer
+ * by layer (staged_provider.h). So every strategy runs with every device, ranks with different ones may train together,
+ * and the optimizer's arithmetic is the host's on all of them. */
 #pragma once
 
 #include "train/staged_provider.h"

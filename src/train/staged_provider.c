@@ -9,8 +9,8 @@ struct staged_buffer {
   size_t low, n;    /* the interval that it has, or had: first element, elements */
   size_t capacity;  /* elements */
   float *w, *g;     /* device, (capacity) */
-  float *host_g;    /* the strategy's gradient of the interval, from its first acquisition with one until it is complete,
-                       and longer if gradients are whole; else NULL */
+  float *host_g;    /* the strategy's gradient of the interval, from its first acquisition with one until it is
+                       complete, and longer if gradients are whole; else NULL */
   int users;        /* acquisitions */
 };
 
@@ -27,7 +27,8 @@ static struct staged_buffer *staged_provider_find(const struct trm_staged_provid
   return NULL;
 }
 
-/* Takes memory for n elements, in place of a smaller buffer. Ends the job if there is none: others wait for this rank. */
+/* Takes memory for n elements, in place of a smaller buffer. Ends the job if there is none: others wait for this
+ * rank. */
 static void staged_provider_grow(struct trm_device *device, struct staged_buffer *b, size_t n)
 {
   float **const array[] = {&b->w, &b->g};

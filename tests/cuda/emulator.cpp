@@ -1,5 +1,5 @@
-/* The threads of a block as fibers of one thread. A fiber runs one CUDA thread after the other; where one waits, another
- * fiber goes on. So kernels without barriers need one fiber. */
+/* The threads of a block as fibers of one thread. A fiber runs one CUDA thread after the other; where one waits,
+ * another fiber goes on. So kernels without barriers need one fiber. */
 #include "cuda/emulator.h"
 
 #include <sys/mman.h>

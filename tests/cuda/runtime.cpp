@@ -1,6 +1,6 @@
-/* Stands in for CUDA's runtime and cuBLAS. A stream is a queue that is worked off when it is waited for, and at no other
- * time; device memory cannot be accessed in between, is NaN when fresh, and is not used twice: host code that forgets to
- * wait, or takes a device pointer for its own, fails. Set by the environment:
+/* Stands in for CUDA's runtime and cuBLAS. A stream is a queue that is worked off when it is waited for, and at no
+ * other time; device memory cannot be accessed in between, is NaN when fresh, and is not used twice: host code that
+ * forgets to wait, or takes a device pointer for its own, fails. Set by the environment:
  *   TRM_MOCK_GPUS    processors of the node, 2 if unset; 0: none, and none: no driver, old: a driver that is too old
  *   TRM_MOCK_BYTES   memory of a processor, 4 GiB if unset */
 #include <cublas_v2.h>

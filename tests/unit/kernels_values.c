@@ -325,7 +325,8 @@ void values_images(struct trm_device *device)
 
 void values_batch_norm(struct trm_device *device)
 {
-  static const struct trm_batch_norm bn[] = {{5, 1, 37, 1e-5f, NULL}, {3, 40, 1480, 1e-5f, NULL}, {2, 2500, 92500, 1e-5f, NULL}};
+  static const struct trm_batch_norm bn[] = {
+    {5, 1, 37, 1e-5f, NULL}, {3, 40, 1480, 1e-5f, NULL}, {2, 2500, 92500, 1e-5f, NULL}};
   const size_t b = 37;
 
   for (size_t s = 0; s < COUNT(bn); s++) {

@@ -121,7 +121,8 @@ static void check_same(const struct setup *c, int placement, const struct trm_re
                              {got->test.loss, want->test.loss}};
   if (world->rank > 0)
     return;
-  CHECK(c, isfinite(want->test.loss) && isfinite(want->final_train_loss) && got->steps == want->steps && got->samples == want->samples);
+  CHECK(c, isfinite(want->test.loss) && isfinite(want->final_train_loss) && got->steps == want->steps &&
+             got->samples == want->samples);
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
     const bool same = memcmp(&pairs[i][0], &pairs[i][1], sizeof(double)) == 0;
     if (!same)
@@ -207,7 +208,8 @@ static void test_axes(void)
 {
   CHECK_ALL(check_equal_bits, {"parallel.pipeline=2 train.accumulate=2 optim.name=adam", 2},
             {"parallel.pipeline=2 parallel.schedule=2bw train.accumulate=2", 2},
-            {"parallel.pipeline=2 parallel.schedule=pipedream", 2}, {"model=lenet5 parallel.pipeline=3 train.accumulate=3", 3},
+            {"parallel.pipeline=2 parallel.schedule=pipedream", 2},
+            {"model=lenet5 parallel.pipeline=3 train.accumulate=3", 3},
             {GPT "parallel.pipeline=2 train.accumulate=2", 2}, {"parallel.tensor=2 optim.clip=1", 2},
             {GPT "parallel.tensor=2", 2}, {"parallel.tensor=2 parallel.share=none", 2},
             {GPT "parallel.tensor=2 optim.name=adamw", 4}, {"parallel.pipeline=2 train.accumulate=2", 4},

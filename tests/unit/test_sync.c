@@ -1,5 +1,6 @@
 /* Synchronous training against a serial reference: every optimizer rule, with and without clipping, one and several
- * nodes (TRM_NODE_SIZE), shared and private memory, devices with memory of their own on all ranks or on some. Meant for 1 to 9 ranks. */
+ * nodes (TRM_NODE_SIZE), shared and private memory, devices with memory of their own on all ranks or on some. Meant for
+ * 1 to 9 ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
