@@ -88,10 +88,19 @@ static float batch_norm_each(const struct trm_batch_norm *bn)
   return (float)(1 / bn->count);
 }
 
-/* The same where the count is in device memory. */
+/* The same where the count is in device memory: from the words of the double, whose arithmetic is slow. Exact below
+ * 2^24. */
 __device__ static float batch_norm_each_of(const struct trm_batch_norm *bn, float each)
 {
-  return bn->counted ? 1.0f / (float)*bn->counted : each;
+  uint64_t bits = 0;
+  float count = 0;
+
+  if (!bn->counted)
+    return each;
+  memcpy(&bits, bn->counted, sizeof bits);
+  const uint32_t word = bits == 0 ? 0 : (uint32_t)((bits >> 52) - 1023 + 127) << 23 | (uint32_t)(bits >> 29 & 0x7fffff);
+  memcpy(&count, &word, sizeof count);
+  return 1.0f / count;
 }
 
 __device__ static float batch_norm_inverse_std(const struct trm_batch_norm *bn, float each, float square)
