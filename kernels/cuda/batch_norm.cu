@@ -108,7 +108,8 @@ __device__ static float batch_norm_inverse_std(const struct trm_batch_norm *bn, 
   return 1.0f / sqrtf(square * each + bn->epsilon);
 }
 
-template <typename value> __global__ static void batch_norm_run_forward(const struct trm_batch_norm_forward it, float each)
+template <typename value>
+__global__ static void batch_norm_run_forward(const struct trm_batch_norm_forward it, float each)
 {
   const cuda_values<value> x(it.x), y(it.y);
 
@@ -185,7 +186,8 @@ void cuda_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm
               part);
 }
 
-template <typename value> __global__ static void batch_norm_run_backward(const struct trm_batch_norm_backward it, float each)
+template <typename value>
+__global__ static void batch_norm_run_backward(const struct trm_batch_norm_backward it, float each)
 {
   const size_t channels = it.bn.channels;
   const cuda_values<value> x(it.x), dy(it.dy), dx(it.dx);
@@ -193,7 +195,8 @@ template <typename value> __global__ static void batch_norm_run_backward(const s
   each = batch_norm_each_of(&it.bn, each);
   CUDA_ELEMENTS(i, it.b * channels * it.bn.size) {
     const size_t c = i / it.bn.size % channels;
-    const float inverse = batch_norm_inverse_std(&it.bn, each, it.square[c]), slope = it.sums[channels + c] * each * inverse;
+    const float inverse = batch_norm_inverse_std(&it.bn, each, it.square[c]);
+    const float slope = it.sums[channels + c] * each * inverse;
 
     dx.set(i, inverse * it.w[c] * (dy[i] - it.sums[c] * each - (x[i] - it.mean[c]) * slope));
   }
