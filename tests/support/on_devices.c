@@ -17,6 +17,12 @@
 
 #define MAX_ARRAYS 20000 /* arrays per run */
 #define OTHER_DEVICE 8   /* tolerances of a device of TRM_TEST_DEVICE, in those of the CPU */
+/* Runs there: two for equal bits, one where each access is checked and takes long. */
+#ifdef __SANITIZE_ADDRESS__
+#define OTHER_RUNS 1
+#else
+#define OTHER_RUNS 2
+#endif
 
 static void *host_array[MAX_ARRAYS], *device_array[MAX_ARRAYS];
 static int host_arrays, device_arrays;
@@ -64,7 +70,7 @@ void on_devices_with(void (*test)(struct trm_device *device), const struct trm_b
   } run[] = {{"cpu", 1}, {"cpu", 2}, {"cpu", 3}, {"pretend", 1}, {"pretend", 2}, {"pretend, few kernels", 2}};
   uint64_t first = 0;
 
-  const size_t runs = on_other_device() ? 2 : sizeof(run) / sizeof(*run);
+  const size_t runs = on_other_device() ? OTHER_RUNS : sizeof(run) / sizeof(*run);
 
   for (size_t i = 0; i < runs; i++) {
     const uint64_t bits = on_devices_run(test, blas, run[i].name, run[i].threads);
