@@ -121,12 +121,20 @@ static int dry_run_device_sync(struct trm_device *device)
   return TRM_OK;
 }
 
+/* All events are done. */
+static void dry_run_device_event(struct trm_device *device, struct trm_event *event)
+{
+  (void)device, (void)event;
+}
+
 static const struct trm_device_ops dry_run_device_ops = {
   .name = "dry_run",
   .alloc = dry_run_device_alloc,
   .release = dry_run_device_release,
   .fill = dry_run_device_fill,
   .sync = dry_run_device_sync,
+  .event_wait = dry_run_device_event,
+  .event_free = dry_run_device_event,
 };
 
 void trm_dry_run_device_open(struct trm_dry_run_device *device, const struct trm_device *real,

@@ -125,7 +125,7 @@ static bool zero_next_shard(const struct trm_strategy *strategy, int *p, struct 
     const struct interval owned = zero_shard_interval(chunk, z->group->rank);
     if (owned.low == owned.high)
       continue;
-    *shard = (struct shard){.to = {owned.low, owned.high - owned.low, zero_shard_data(z, 0, chunk), shard->state},
+    *shard = (struct shard){.to = {owned.low, owned.high - owned.low, zero_shard_data(z, 0, chunk), shard->state, NULL},
                             .g = z->g + chunk->shard_offset};
     for (int i = 0; i < strategy->optimizer->states; i++)
       shard->state[i] = zero_shard_data(z, 1 + i, chunk);

@@ -155,6 +155,7 @@ static inline double rate_of(uint64_t batch)
 static inline int step(struct trm_strategy *s, uint64_t batch, double loss)
 {
   struct trm_loss_sums sums = {.loss = loss, .rows = 1};
+  trm_strategy_begin_step(s, rate_of(batch), 0, &sums);
   return s->ops->step(s, rate_of(batch), &sums);
 }
 

@@ -494,6 +494,7 @@ static int run_synchronous_to(struct job *job, uint64_t end)
         TRM_CHECK(s->ops->grad_ready(s, low, job->boundary[i], &sums));
     }
     count_batch(job);
+    trm_strategy_begin_step(s, RATE, 0, &sums);
     TRM_CHECK(s->ops->step(s, RATE, &sums));
     expect(job, sums.loss == job->comm->size && sums.rows == job->comm->size, "the sum of losses is %g", sums.loss);
   }
