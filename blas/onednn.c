@@ -11,7 +11,7 @@
 
 #include "blas/blas.h"
 #include "blas/product.h"
-#include "core/clones.h"
+#include "core/bfloat16.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -313,13 +313,6 @@ static void onednn_multiply_bf16(const struct trm_gemm *p, const struct block *b
   omp_set_num_threads(before);
 }
 
-CPU_CLONES static void onednn_round_row(const float *from, uint16_t *to, size_t n)
-{
-#pragma omp simd
-  for (size_t i = 0; i < n; i++)
-    to[i] = trm_bf16_round(from[i]);
-}
-
 /* Returns a factor (rows, columns) rounded to bfloat16, with leading dimension *ld, in the buffer. */
 static const uint16_t *onednn_round_factor(struct buffer *buffer, const float *from, size_t rows, size_t columns,
                                            size_t *ld)
@@ -330,7 +323,7 @@ static const uint16_t *onednn_round_factor(struct buffer *buffer, const float *f
 #pragma omp parallel for schedule(static) num_threads(blas_threads) \
   if (!omp_in_parallel() && rows * columns >= PARALLEL_MIN)
   for (size_t i = 0; i < rows; i++)
-    onednn_round_row(from + i * from_ld, to + i * wide, columns);
+    trm_bf16_narrow(to + i * wide, from + i * from_ld, columns);
   *ld = wide;
   return to;
 }

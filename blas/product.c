@@ -5,7 +5,7 @@
 #include <omp.h>
 #endif
 
-#include "core/clones.h"
+#include "core/bfloat16.h"
 #include "core/comm.h"
 #include "core/memory.h"
 
@@ -115,20 +115,6 @@ void product_run(const struct trm_gemm *p, const struct product_limits *limits, 
 
 /* -- bfloat16 arrays with products of float32 */
 
-CPU_CLONES static void product_widen_row(const trm_bf16 *from, float *to, size_t n)
-{
-#pragma omp simd
-  for (size_t i = 0; i < n; i++)
-    to[i] = trm_bf16_value(from[i]);
-}
-
-CPU_CLONES static void product_round_row(const float *from, trm_bf16 *to, size_t n)
-{
-#pragma omp simd
-  for (size_t i = 0; i < n; i++)
-    to[i] = trm_bf16_round(from[i]);
-}
-
 /* Widens a matrix (rows, columns) to to (rows, columns), packed. */
 static const float *product_widen(const trm_bf16 *from, size_t rows, size_t columns, size_t *ld, int threads, float *to)
 {
@@ -137,7 +123,7 @@ static const float *product_widen(const trm_bf16 *from, size_t rows, size_t colu
   (void)threads;
 #pragma omp parallel for schedule(static) num_threads(threads) if (rows * columns >= PARALLEL_MIN && !omp_in_parallel())
   for (size_t i = 0; i < rows; i++)
-    product_widen_row(from + i * from_ld, to + i * columns, columns);
+    trm_bf16_widen(to + i * columns, from + i * from_ld, columns);
   *ld = columns;
   return to;
 }
@@ -165,10 +151,10 @@ void product_run_widened(const struct trm_gemm *p, const struct product_limits *
     it.ldc = p->n;
     it.type_c = TRM_VALUES_F32;
     for (size_t i = 0; p->beta != 0 && i < p->m; i++)
-      product_widen_row((trm_bf16 *)p->c + i * p->ldc, memory + a + b + i * p->n, p->n);
+      trm_bf16_widen(memory + a + b + i * p->n, (trm_bf16 *)p->c + i * p->ldc, p->n);
   }
   product_run(&it, limits, threads, compute);
   for (size_t i = 0; p->type_c == TRM_VALUES_BF16 && i < p->m; i++)
-    product_round_row(memory + a + b + i * p->n, (trm_bf16 *)p->c + i * p->ldc, p->n);
+    trm_bf16_narrow((trm_bf16 *)p->c + i * p->ldc, memory + a + b + i * p->n, p->n);
   trm_free(memory);
 }

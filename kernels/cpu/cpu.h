@@ -102,6 +102,6 @@ void cpu_fail(struct trm_device *device, const char *format, ...) __attribute__(
 
 void cpu_fill(struct trm_device *device, float *to, float value, size_t n);
 
-/* The kernels of the contract (core/device.h): cpu_gemm, ... */
+/* The kernels of the contract (core/kernels.h): cpu_gemm, ... */
 #define CPU_DECLARE(slot, type) void cpu_##slot(struct trm_device *device, const struct type *call);
 TRM_KERNELS(CPU_DECLARE)

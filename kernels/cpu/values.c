@@ -3,20 +3,6 @@
 
 #include <string.h>
 
-CPU_CLONES static void values_round(const float *from, trm_bf16 *to, size_t n)
-{
-#pragma omp simd
-  for (size_t i = 0; i < n; i++)
-    to[i] = trm_bf16_round(from[i]);
-}
-
-CPU_CLONES static void values_widen(const trm_bf16 *from, float *to, size_t n)
-{
-#pragma omp simd
-  for (size_t i = 0; i < n; i++)
-    to[i] = trm_bf16_value(from[i]);
-}
-
 /* -- bodies of floats */
 
 struct chunks {
@@ -58,7 +44,7 @@ static void values_chunks_body(const void *arguments, size_t low, size_t high)
       if (array)
         memcpy(call + it->values->array[a].field, &begin, sizeof begin);
       if (array && it->values->array[a].access & TRM_READS)
-        values_widen(array + first * width, copies + it->at[a], n * width);
+        trm_bf16_widen(copies + it->at[a], array + first * width, n * width);
     }
     it->body(call, first, first + n);
     for (int a = 0; a < CPU_VALUE_ARRAYS; a++) {
@@ -66,7 +52,7 @@ static void values_chunks_body(const void *arguments, size_t low, size_t high)
       const size_t width = it->values->array[a].width;
 
       if (array && it->values->array[a].access & TRM_WRITES)
-        values_round(copies + it->at[a], array + first * width, n * width);
+        trm_bf16_narrow(array + first * width, copies + it->at[a], n * width);
     }
   }
 }
@@ -122,9 +108,9 @@ static void values_convert_body(const void *arguments, size_t low, size_t high)
   if (it->type_from == it->type_to)
     memcpy((char *)it->to + low * bytes, (const char *)it->from + low * bytes, (high - low) * bytes);
   else if (it->type_to == TRM_VALUES_BF16)
-    values_round((const float *)it->from + low, (trm_bf16 *)it->to + low, high - low);
+    trm_bf16_narrow((trm_bf16 *)it->to + low, (const float *)it->from + low, high - low);
   else
-    values_widen((const trm_bf16 *)it->from + low, (float *)it->to + low, high - low);
+    trm_bf16_widen((float *)it->to + low, (const trm_bf16 *)it->from + low, high - low);
 }
 
 void cpu_convert(struct trm_device *device, const struct trm_convert *call)

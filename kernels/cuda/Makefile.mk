@@ -49,5 +49,5 @@ AM_V_NVCC = $(am__v_NVCC_@AM_V@)
 am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
 am__v_NVCC_0 = @echo "  NVCC    " $@;
 am__v_NVCC_1 =
-$(trm_cuda_kernels:.cu=.lo): $(trm_cuda_headers) src/core/device.h src/core/bfloat16.h src/core/random.h
+$(trm_cuda_kernels:.cu=.lo): $(trm_cuda_headers) src/core/device.h src/core/kernels.h src/core/bfloat16.h src/core/random.h
 endif

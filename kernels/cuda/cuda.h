@@ -78,7 +78,7 @@ size_t cuda_update_constants(struct trm_device *device, const struct trm_update 
                              const struct trm_update_run *run, size_t runs, const float *ratio, size_t n, bool lamb,
                              struct cuda_update_constants **constants);
 
-/* The kernels of the contract (core/device.h) that this device has; sparse_sgd works in host memory. */
+/* The kernels of the contract (core/kernels.h) that this device has; sparse_sgd works in host memory. */
 #define CUDA_KERNELS(X)                                                          \
   X(gemm, trm_gemm)                                                              \
   X(csr_forward, trm_csr_forward)                                                \

@@ -8,6 +8,7 @@ libtrireme_la_SOURCES += \
 	src/core/axis_shared.h \
 	src/core/axis_sharding.c \
 	src/core/axis_sharding.h \
+	src/core/bfloat16.c \
 	src/core/clones.h \
 	src/core/comm.c \
 	src/core/comm_self.c \
@@ -42,6 +43,7 @@ coreinclude_HEADERS += \
 	src/core/comm.h \
 	src/core/counter.h \
 	src/core/device.h \
+	src/core/kernels.h \
 	src/core/log.h \
 	src/core/memory.h \
 	src/core/options.h \

@@ -5,7 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/api.h"
 #include "core/choices.h"
+
+TRM_BEGIN_DECLS
 
 typedef uint16_t trm_bf16;
 
@@ -36,14 +39,7 @@ static inline float trm_bf16_value(trm_bf16 x)
 }
 
 /* Host arrays: to (n) = from (n), exactly; rounded. */
-static inline void trm_bf16_widen(float *to, const trm_bf16 *from, size_t n)
-{
-  for (size_t i = 0; i < n; i++)
-    to[i] = trm_bf16_value(from[i]);
-}
+void trm_bf16_widen(float *to, const trm_bf16 *from, size_t n);
+void trm_bf16_narrow(trm_bf16 *to, const float *from, size_t n);
 
-static inline void trm_bf16_narrow(trm_bf16 *to, const float *from, size_t n)
-{
-  for (size_t i = 0; i < n; i++)
-    to[i] = trm_bf16_round(from[i]);
-}
+TRM_END_DECLS

@@ -14,7 +14,7 @@ struct trm_loss_call {
   size_t rows, classes;          /* R: of sequences B T, otherwise B; C scores each */
   enum trm_value_type type;      /* of scores and gradient */
   const void *scores;            /* z (R, C) */
-  float scale, smoothing;        /* smoothing: 0 but for softmax_cross_entropy (core/device.h) */
+  float scale, smoothing;        /* smoothing: 0 but for softmax_cross_entropy (core/kernels.h) */
   float *row_loss, *row_correct; /* (R) */
   void *gradient;                /* (R, C) dz = scale * gradient; may be z; NULL: not needed */
   /* of scores that are sharded by class */
