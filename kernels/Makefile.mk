@@ -28,6 +28,8 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/update.c \
 	kernels/cpu/values.c \
 	kernels/cpu/values.h \
+	kernels/composed_kernels.c \
+	kernels/composed_kernels.h \
 	kernels/devices.c \
 	kernels/host_kernels.c \
 	kernels/host_kernels.h \

@@ -1,11 +1,12 @@
-/* The CPU beside a device, and the host form of what the device does not have: copies of the arrays that a kernel
- * reads, the CPU's kernel, copies of those that it writes; copies beside the calls that are made at once. So a device
- * can begin with few kernels. */
+/* The CPU beside a device, and forms of what the device does not have. Of kernels the host form: copies of the arrays
+ * that a kernel reads, the CPU's kernel, copies of those that it writes; of fused kernels the composed form; copies
+ * beside the calls are made at once. So a device can begin with few kernels. */
 #include "kernels/host_kernels.h"
 
 #include "core/device_arrays.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "kernels/composed_kernels.h"
 #include "kernels/kernels.h"
 
 struct host_kernels {
@@ -180,7 +181,13 @@ int host_kernels_add(struct trm_device *device, int index, int threads)
     ops.slot = host_##slot;     \
     missing++;                  \
   }
+#define HOST_FILL_COMPOSED(slot, type) \
+  if (!ops.slot) {                     \
+    ops.slot = composed_##slot;        \
+    missing++;                         \
+  }
   TRM_KERNELS(HOST_FILL)
+  TRM_FUSED_KERNELS(HOST_FILL_COMPOSED)
   host_fill_copies(&ops);
   if (missing == 0 && ops.upload_begin == device->ops->upload_begin && device->host_memory)
     return TRM_OK;

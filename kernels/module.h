@@ -10,7 +10,8 @@
 
 /* A number that changes with the layout of the contract: of the table of slots, and of the arguments of each kernel. */
 #define TRM_MODULE_SIZE(slot, type) +(sizeof(struct type) * 31)
-#define TRM_MODULE_LAYOUT (sizeof(struct trm_device_ops) + sizeof(struct trm_device) TRM_KERNELS(TRM_MODULE_SIZE))
+#define TRM_MODULE_LAYOUT (sizeof(struct trm_device_ops) + sizeof(struct trm_device) TRM_KERNELS(TRM_MODULE_SIZE) \
+                           TRM_FUSED_KERNELS(TRM_MODULE_SIZE))
 
 /* Functions of the program. */
 struct trm_module_host {

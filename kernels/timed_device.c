@@ -5,6 +5,7 @@
 
 #include "core/device_arrays.h"
 #include "core/status.h"
+#include "kernels/composed_kernels.h"
 
 const char *const timed_part_name[TIMED_PARTS] = {"products",     "convolution",     "attention", "normalization",
                                                   "element-wise", "embedding, loss", "optimizer", "memory"};
@@ -142,6 +143,16 @@ static double timed_attention_backward_flop(const struct trm_attention_backward 
   return 5 * timed_attention_flop(&it->shape);
 }
 
+static double timed_linear_forward_flop(const struct trm_linear_forward *it)
+{
+  return 2.0 * (double)it->b * (double)it->n * (double)it->k;
+}
+
+static double timed_linear_backward_flop(const struct trm_linear_backward *it)
+{
+  return (it->dx ? 4.0 : 2.0) * (double)it->b * (double)it->n * (double)it->k;
+}
+
 static double timed_conv_flop(const struct trm_conv2d *conv, size_t b)
 {
   const size_t *out = conv->window.out;
@@ -174,6 +185,8 @@ static double timed_no_flop(const void *it)
 #define TIMED_FLOP(call)                                                                                             \
   _Generic((call), const struct trm_gemm *: timed_gemm_flop, const struct trm_csr_forward *: timed_csr_forward_flop, \
            const struct trm_csr_backward *: timed_csr_backward_flop,                                                 \
+           const struct trm_linear_forward *: timed_linear_forward_flop,                                             \
+           const struct trm_linear_backward *: timed_linear_backward_flop,                                           \
            const struct trm_attention_forward *: timed_attention_forward_flop,                                       \
            const struct trm_attention_backward *: timed_attention_backward_flop,                                     \
            const struct trm_conv2d_forward *: timed_conv_forward_flop,                                               \
@@ -219,13 +232,28 @@ static void timed_count_product(struct timed_profile *timed, const struct trm_ge
       (struct timed_product){it->transpose_a, it->transpose_b, it->m, it->n, it->k, 1};
 }
 
+static void timed_count_linear_forward(struct timed_profile *timed, const struct trm_linear_forward *it)
+{
+  timed_count_product(timed, &(struct trm_gemm){.transpose_b = true, .m = it->b, .n = it->n, .k = it->k});
+}
+
+static void timed_count_linear_backward(struct timed_profile *timed, const struct trm_linear_backward *it)
+{
+  timed_count_product(timed, &(struct trm_gemm){.transpose_a = true, .m = it->n, .n = it->k, .k = it->b});
+  if (it->dx)
+    timed_count_product(timed, &(struct trm_gemm){.m = it->b, .n = it->k, .k = it->n});
+}
+
 static void timed_count_nothing(struct timed_profile *timed, const void *it)
 {
   (void)timed, (void)it;
 }
 
 #define TIMED_COUNT(timed, call) \
-  _Generic((call), const struct trm_gemm *: timed_count_product, default: timed_count_nothing)(timed, call)
+  _Generic((call), const struct trm_gemm *: timed_count_product,       \
+           const struct trm_linear_forward *: timed_count_linear_forward,  \
+           const struct trm_linear_backward *: timed_count_linear_backward, \
+           default: timed_count_nothing)(timed, call)
 
 /* The part of a kernel's time. */
 enum {
@@ -275,10 +303,15 @@ enum {
   PART_trust_ratios = TIMED_OPTIMIZER,
   PART_update = TIMED_OPTIMIZER,
   PART_lamb_direction = TIMED_OPTIMIZER,
+  PART_linear_forward = TIMED_MATMUL,
+  PART_linear_backward = TIMED_MATMUL,
+  PART_add_norm_forward = TIMED_NORMALIZATION,
+  PART_add_norm_backward = TIMED_NORMALIZATION,
 };
 
-#define TIMED_KERNEL(slot, type)                                                                     \
-  static void timed_##slot(struct trm_device *device, const struct type *call)                       \
+#define TIMED_KERNEL(slot, type) TIMED_CALL(timed_##slot, slot, type)
+#define TIMED_CALL(name, slot, type)                                                                 \
+  static void name(struct trm_device *device, const struct type *call)                               \
   {                                                                                                  \
     struct trm_device *inner = timed_of(device)->inner;                                              \
     struct trm_call_array array[TRM_CALL_ARRAYS];                                                    \
@@ -289,6 +322,18 @@ enum {
     TIMED_COUNT(timed_of(device), call);                                                             \
   }
 TRM_KERNELS(TIMED_KERNEL)
+
+/* A fused kernel's time, of its composed form that of each call in it. */
+#define TIMED_FUSED_KERNEL(slot, type)                                         \
+  TIMED_CALL(timed_fused_##slot, slot, type)                                   \
+  static void timed_##slot(struct trm_device *device, const struct type *call) \
+  {                                                                            \
+    if (timed_of(device)->inner->ops->slot == composed_##slot)                 \
+      composed_##slot(device, call);                                           \
+    else                                                                       \
+      timed_fused_##slot(device, call);                                        \
+  }
+TRM_FUSED_KERNELS(TIMED_FUSED_KERNEL)
 
 #define TIMED_SLOT(slot, type) .slot = timed_##slot,
 static const struct trm_device_ops timed_ops = {
@@ -311,6 +356,7 @@ static const struct trm_device_ops timed_ops = {
   .pin = timed_pin,
   .unpin = timed_unpin,
   TRM_KERNELS(TIMED_SLOT)
+  TRM_FUSED_KERNELS(TIMED_SLOT)
 };
 
 void timed_device_open(struct trm_device *device, struct timed_profile *timed, struct trm_device *inner)

@@ -12,6 +12,7 @@
 #include "core/comm.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "kernels/composed_kernels.h"
 #include "kernels/cpu/conv.h"
 #include "kernels/host_kernels.h"
 #include "kernels/kernels.h"
@@ -167,6 +168,7 @@ void cpu_for(const struct trm_device *device, size_t n, size_t granule, double w
 }
 
 #define CPU_SLOT(slot, type) .slot = cpu_##slot,
+#define CPU_COMPOSED(slot, type) .slot = composed_##slot,
 const struct trm_device_ops trm_device_cpu = {
   .name = "cpu",
   .open = cpu_open,
@@ -180,4 +182,5 @@ const struct trm_device_ops trm_device_cpu = {
   .sync = cpu_sync,
   HOST_COPIES,
   TRM_KERNELS(CPU_SLOT)
+  TRM_FUSED_KERNELS(CPU_COMPOSED)
 };

@@ -80,10 +80,12 @@ struct trm_device_ops {
   void (*pin)(struct trm_device *device, void *host, size_t bytes);
   void (*unpin)(struct trm_device *device, void *host);
 
-  /* -- kernels (core/kernels.h). NULL: opening the device puts the host form there, which copies the arrays that the call reads to host
-   * memory, runs the CPU's kernel, and copies those back that it writes. */
+  /* -- kernels (core/kernels.h). NULL: opening the device puts the host form there, which copies the arrays that the
+   * call reads to host memory, runs the CPU's kernel, and copies those back that it writes; in a fused kernel's place,
+   * the composed form, which calls the device's kernels. */
 #define TRM_KERNEL_SLOT(slot, type) void (*slot)(struct trm_device *device, const struct type *call);
   TRM_KERNELS(TRM_KERNEL_SLOT)
+  TRM_FUSED_KERNELS(TRM_KERNEL_SLOT)
 #undef TRM_KERNEL_SLOT
 };
 

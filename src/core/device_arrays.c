@@ -233,3 +233,24 @@ ARRAYS(trm_update_arrays, READS_HOST(run, call->runs), READS(update.now, 1), REA
        ARRAY(rounded, call->n, call->update.now ? TRM_UPDATES : TRM_WRITES)) /* unless skipped */
 ARRAYS(trm_lamb_direction, READS_HOST(run, call->runs), READS(update.now, 1), READS(w, call->n), UPDATES(g, call->n),
        UPDATES(first, call->n), UPDATES(second, call->n))
+
+/* -- fused kernels */
+
+ARRAYS(trm_linear_forward, READS_VALUES(x, call->b * call->k), READS_VALUES(w, call->n * call->k),
+       READS(bias, call->n), WRITES_VALUES(y, call->b * call->n), WRITES_VALUES(z, call->b * call->n))
+ARRAYS(trm_linear_backward, READS_VALUES(x, call->b * call->k), READS_VALUES(w, call->n * call->k),
+       READS_VALUES(dy, call->b * call->n), ADDS(dw, call->n * call->k), ADDS(db, call->n),
+       WRITES_VALUES(dx, call->b * call->k),
+       ARRAY_VALUES(u, call->b * call->k, call->through && arrays_reads_input(call->kind) ? TRM_READS : 0))
+
+/* Of the nested norm: values (R, D), and its other arrays. */
+#define NORM_VALUES(name, access) \
+  PART_OF(name, trm_value_bytes(call->norm.type), call->norm.r * call->norm.d, call->norm.r * call->norm.d, access)
+#define NORM_ADDS(name) ARRAY(name, call->norm.d, call->norm.beta == 0 ? TRM_WRITES : TRM_UPDATES)
+ARRAYS(trm_add_norm_forward, NORM_VALUES(a, TRM_READS), NORM_VALUES(b, TRM_READS), READS(mask.step, 1),
+       NORM_VALUES(s, TRM_WRITES), READS(norm.gain, call->norm.d), READS(norm.bias, call->norm.d),
+       NORM_VALUES(norm.y, TRM_WRITES), WRITES(norm.mean, call->norm.r), WRITES(norm.scale, call->norm.r))
+ARRAYS(trm_add_norm_backward, NORM_VALUES(norm.x, TRM_READS), NORM_VALUES(norm.dy, TRM_READS),
+       READS(norm.gain, call->norm.d), READS(norm.mean, call->norm.r), READS(norm.scale, call->norm.r),
+       NORM_VALUES(norm.dx, TRM_WRITES), NORM_ADDS(norm.dgain), NORM_ADDS(norm.dbias), NORM_VALUES(other, TRM_READS),
+       NORM_VALUES(sum, TRM_WRITES))

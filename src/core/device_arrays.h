@@ -23,11 +23,12 @@ struct trm_call_array {
   size_t touched; /* bytes of these that the call reads or writes; the others must not change */
 };
 
-enum { TRM_CALL_ARRAYS = 9 }; /* of any kernel, at most */
+enum { TRM_CALL_ARRAYS = 10 }; /* of any kernel, at most */
 
 /* TYPE_arrays(call, array) lists the arrays of a call in array (TRM_CALL_ARRAYS) and returns their number. */
 #define TRM_ARRAYS_DECLARE(slot, type) size_t type##_arrays(const struct type *call, struct trm_call_array *array);
 TRM_KERNELS(TRM_ARRAYS_DECLARE)
+TRM_FUSED_KERNELS(TRM_ARRAYS_DECLARE)
 #undef TRM_ARRAYS_DECLARE
 
 /* Returns the bytes that a call moves: each one that is read or written once, ignoring caches. */

@@ -638,6 +638,53 @@ struct trm_lamb_direction {
   size_t n;
 };
 
+/* -- fused kernels: several of the calls above in one, which saves passes over memory. The values are those of the
+ * composed form, in the order that is described; a device that keeps an intermediate value in registers need not round
+ * it, and need not write an array that the description says another one replaces. */
+
+/* y (B, N) = x (B, K) w^T + bias; then, unless z is NULL, z (B, N) = f(y). z may be y, and then replaces it. */
+struct trm_linear_forward {
+  const void *x, *w; /* (B, K), (N, K) */
+  const float *bias; /* (N) NULL: none */
+  void *y;
+  enum trm_activation kind; /* f */
+  void *z;
+  size_t b, n, k;
+  enum trm_value_type type;
+};
+
+/* dw (N, K) = beta * dw + dy^T x; db (N) (NULL: not computed) = beta * db + column sums of dy; dx (B, K) (NULL: not
+ * computed) = dy w; beta is 0 or 1. Then, if x is the output f(u) of an activation and `through` is set, dx becomes the
+ * gradient of u: dx = (dy w) * f'(u), which relu, tanh and sigmoid compute from x, and gelu from u. */
+struct trm_linear_backward {
+  const void *x, *w, *dy; /* (B, K), (N, K), (B, N) */
+  float beta;
+  float *dw, *db;
+  void *dx;
+  bool through;
+  enum trm_activation kind; /* f */
+  const void *u;            /* (B, K) of gelu; NULL: not read */
+  size_t b, n, k;
+  enum trm_value_type type;
+};
+
+/* s (R, D) = a + b; or, if mask.rate is not 0, a + b under the mask, as trm_dropout of rows of f values. Then, unless
+ * norm.y is NULL, the norm of s: norm.x is s. s may be b, and without a mask a. */
+struct trm_add_norm_forward {
+  const void *a, *b;
+  struct trm_mask mask;
+  size_t f;
+  void *s;
+  struct trm_norm_forward norm; /* R, D and the type; all but these are unused if y is NULL */
+};
+
+/* norm_backward, then sum (R, D) = norm.dx + other, which replaces norm.dx. sum may be norm.dx or other. */
+struct trm_add_norm_backward {
+  struct trm_norm_backward norm;
+  const void *other;
+  void *sum;
+};
+
 /* The kernels: X(slot, struct of its arguments). The slots of a device, the CPU's declarations and table, and the
  * devices that wrap another one are made from this list. */
 #define TRM_KERNELS(X)                                                          \
@@ -687,5 +734,12 @@ struct trm_lamb_direction {
   X(trust_ratios, trm_trust_ratios)                                             \
   X(update, trm_update_arrays)                                                  \
   X(lamb_direction, trm_lamb_direction)
+
+/* The fused ones, likewise. */
+#define TRM_FUSED_KERNELS(X)                                                    \
+  X(linear_forward, trm_linear_forward)                                         \
+  X(linear_backward, trm_linear_backward)                                       \
+  X(add_norm_forward, trm_add_norm_forward)                                     \
+  X(add_norm_backward, trm_add_norm_backward)
 
 TRM_END_DECLS

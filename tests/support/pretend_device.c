@@ -555,6 +555,7 @@ static void pretend_record_call(struct trm_device *device, const char *name, voi
       pretend_finish(device);                                                                              \
   }
 TRM_KERNELS(PRETEND_KERNEL)
+TRM_FUSED_KERNELS(PRETEND_KERNEL)
 
 #define PRETEND_SLOT(slot, type) .slot = pretend_##slot,
 #define PRETEND_NO_KERNELS                                                                                            \
@@ -565,7 +566,8 @@ TRM_KERNELS(PRETEND_KERNEL)
   .upload_begin = pretend_upload_begin, .download_begin = pretend_download_begin, .await = pretend_await,    \
   .event_done = pretend_event_done, .event_wait = pretend_event_wait, .event_free = pretend_event_free,      \
   .pin = pretend_pin, .unpin = pretend_unpin
-const struct trm_device_ops pretend_device_ops = {PRETEND_NO_KERNELS, PRETEND_COPIES, TRM_KERNELS(PRETEND_SLOT)};
+const struct trm_device_ops pretend_device_ops = {PRETEND_NO_KERNELS, PRETEND_COPIES, TRM_KERNELS(PRETEND_SLOT)
+                                                  TRM_FUSED_KERNELS(PRETEND_SLOT)};
 const struct trm_device_ops pretend_device_few_ops = {PRETEND_NO_KERNELS, .bias_add = pretend_bias_add,
                                                       .update = pretend_update};
 

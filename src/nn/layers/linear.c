@@ -76,16 +76,18 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
   (void)work;
   struct trm_device *device = pass->device;
   const size_t r = trm_layer_rows(layer), k = trm_layer_width(layer), n = linear_units(layer);
-  const struct trm_parameter *weight = linear_weight(layer); /* (N, K) */
-  if (layer->sparse_input)
-    device->ops->csr_forward(device, &(struct trm_csr_forward){
-      .x = pass->input->csr, .w = weight->w, .y = y, .n = n, .type = layer->values});
-  else
-    device->ops->gemm(device, &(struct trm_gemm){
-      .transpose_b = true, .m = r, .n = n, .k = k, .alpha = 1, .a = x, .lda = k, .b = weight->values,
-      .ldb = k, .c = y, .ldc = n, .type_ab = layer->values, .type_c = layer->values});
-  const struct trm_parameter *bias = linear_bias(layer);
-  if (bias && !(layer->output_partial && layer->tensor_rank)) /* of partial sums, rank 0's has the bias */
+  const struct trm_parameter *weight = linear_weight(layer) /* (N, K) */, *bias = linear_bias(layer);
+  if (layer->output_partial && layer->tensor_rank)
+    bias = NULL; /* of partial sums, rank 0's has the bias */
+  if (!layer->sparse_input) {
+    device->ops->linear_forward(device, &(struct trm_linear_forward){
+      .x = x, .w = weight->values, .bias = bias ? bias->w : NULL, .y = y, .b = r, .n = n, .k = k,
+      .type = layer->values});
+    return;
+  }
+  device->ops->csr_forward(device, &(struct trm_csr_forward){
+    .x = pass->input->csr, .w = weight->w, .y = y, .n = n, .type = layer->values});
+  if (bias)
     device->ops->bias_add(device, &(struct trm_bias_add){
       .y = y, .bias = bias->w, .b = r, .n = n, .type = layer->values});
 }
@@ -98,20 +100,17 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
   const size_t r = trm_layer_rows(layer), k = trm_layer_width(layer), n = linear_units(layer);
   const struct trm_parameter *weight = linear_weight(layer), *bias = linear_bias(layer);
   float *dw = layer->tied_gradient ? layer->tied_gradient : weight->g;
-  if (layer->sparse_input)
-    device->ops->csr_backward(device, &(struct trm_csr_backward){
-      .x = pass->input->csr, .dy = dy, .beta = pass->beta, .dw = dw, .n = n, .type = layer->values});
-  else
-    device->ops->gemm(device, &(struct trm_gemm){
-      .transpose_a = true, .m = n, .n = k, .k = r, .alpha = 1, .a = dy, .lda = n, .b = x, .ldb = k, .beta = pass->beta,
-      .c = dw, .ldc = k, .type_ab = layer->values});
+  if (!layer->sparse_input) {
+    device->ops->linear_backward(device, &(struct trm_linear_backward){
+      .x = x, .w = weight->values, .dy = dy, .beta = pass->beta, .dw = dw, .db = bias ? bias->g : NULL, .dx = dx,
+      .b = r, .n = n, .k = k, .type = layer->values});
+    return;
+  }
+  device->ops->csr_backward(device, &(struct trm_csr_backward){
+    .x = pass->input->csr, .dy = dy, .beta = pass->beta, .dw = dw, .n = n, .type = layer->values});
   if (bias)
     device->ops->bias_backward(device, &(struct trm_bias_backward){
       .dy = dy, .beta = pass->beta, .db = bias->g, .b = r, .n = n, .type = layer->values});
-  if (dx)
-    device->ops->gemm(device, &(struct trm_gemm){
-      .m = r, .n = k, .k = n, .alpha = 1, .a = dy, .lda = n, .b = weight->values, .ldb = k, .c = dx,
-      .ldc = k, .type_ab = layer->values, .type_c = layer->values});
 }
 
 /* Sparse rows are counted as dense: their entries are unknown before the data is read. */
