@@ -159,6 +159,7 @@ trm_test_module = \
 	tests/cuda/emulated.cpp \
 	tests/cuda/emulator.cpp \
 	tests/cuda/emulator.h \
+	tests/cuda/emulator_tensor.h \
 	tests/cuda/include/cublas_v2.h \
 	tests/cuda/include/cuda_runtime_api.h \
 	tests/cuda/runtime.cpp

@@ -4,6 +4,7 @@ trm_cuda_kernels = \
 	kernels/cuda/activation.cu \
 	kernels/cuda/attention.cu \
 	kernels/cuda/attention_backward.cu \
+	kernels/cuda/attention_tensor.cu \
 	kernels/cuda/batch_norm.cu \
 	kernels/cuda/bias.cu \
 	kernels/cuda/conv.cu \
@@ -19,9 +20,11 @@ trm_cuda_kernels = \
 	kernels/cuda/update.cu
 trm_cuda_headers = \
 	kernels/cuda/attention.cuh \
+	kernels/cuda/attention_tensor.cuh \
 	kernels/cuda/columns.cuh \
 	kernels/cuda/cuda.h \
-	kernels/cuda/kernel.cuh
+	kernels/cuda/kernel.cuh \
+	kernels/cuda/tensor_core.cuh
 trm_cuda_host = kernels/cuda/cuda.c kernels/cuda/gemm.c
 trm_module_flags = -module -avoid-version -shared -export-symbols-regex '^trm_module$$'
 EXTRA_DIST += $(trm_cuda_kernels) $(trm_cuda_headers) $(trm_cuda_host) kernels/cuda/nvcc-libtool.sh

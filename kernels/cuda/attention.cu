@@ -54,7 +54,7 @@ template <typename value> __global__ static void attention_run(const struct trm_
 
 void cuda_attention_forward(struct trm_device *device, const struct trm_attention_forward *call)
 {
-  if (attention_check(device, &call->shape))
+  if (attention_check(device, &call->shape) && !attention_tensor_forward(device, call))
     CUDA_BY_TYPE(call->type,
                  CUDA_LAUNCH(attention_run<value>, attention_grid(&call->shape), ATTENTION_THREADS, device, *call));
 }

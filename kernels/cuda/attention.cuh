@@ -117,6 +117,24 @@ __device__ static void attention_store(const float sum[ATTENTION_SUMS], float fa
       cuda_store((value *)row + threadIdx.x % CUDA_WARP + j * CUDA_WARP, factor * sum[j]);
 }
 
+#define ATTENTION_LOG2E 1.44269504f
+
+/* What backward reads of a query, made from forward's row by attention_save: (B H, attention_saved_rows). */
+struct attention_saved {
+  float base, dot; /* log2 of the sum of exp(score); dy . y */
+};
+
+__host__ __device__ static inline size_t attention_saved_rows(size_t t)
+{
+  return (t + 63) / 64 * 64;
+}
+
+/* The same by tensor cores (attention_tensor.cu). Returns false, and does nothing, if the device or the shape is not
+ * one for them. */
+bool attention_tensor_forward(struct trm_device *device, const struct trm_attention_forward *call);
+bool attention_tensor_backward(struct trm_device *device, const struct trm_attention_backward *call,
+                               const attention_saved *saved);
+
 /* Returns whether the shape is one that this device computes, or records the failure. */
 static inline bool attention_check(struct trm_device *device, const struct trm_attention *shape)
 {

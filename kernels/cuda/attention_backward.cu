@@ -3,8 +3,9 @@
  * has queries of its own and runs over the keys, for dq; the other has keys, for dk and dv. */
 #include "kernels/cuda/attention.cuh"
 
-/* dot (B H, T): dy . y. One warp a row. */
-template <typename value> __global__ static void attention_run_dots(const struct trm_attention_backward it, float *dot)
+/* One warp a query. */
+template <typename value>
+__global__ static void attention_save(const struct trm_attention_backward it, attention_saved *saved)
 {
   const struct trm_attention *shape = &it.shape;
   const size_t item = (blockIdx.x * (size_t)blockDim.x + threadIdx.x) / CUDA_WARP, t = shape->t;
@@ -19,103 +20,86 @@ template <typename value> __global__ static void attention_run_dots(const struct
     sum += cuda_load(y.at + at + j) * cuda_load(dy.at + at + j);
   sum = cuda_warp_join<cuda_joined_sum>(sum);
   if (threadIdx.x % CUDA_WARP == 0)
-    dot[item] = sum;
+    saved[item / t * attention_saved_rows(t) + item % t] = {it.row[2 * item] * ATTENTION_LOG2E -
+                                                            log2f(it.row[2 * item + 1]), sum};
 }
 
 /* Turns the products q . k and dy . v of a query and a key into the probability and the gradient of q . k. */
-__device__ static void attention_gradient(const struct trm_attention *shape, const float *row, const float *dot,
-                                          size_t query, size_t key, float factor, float *p, float *ds)
+__device__ static void attention_gradient(const struct trm_attention *shape, const float *row,
+                                          const attention_saved *saved, size_t query, size_t key, float factor,
+                                          float *p, float *ds)
 {
   const bool seen = query < shape->t && key < shape->t && (!shape->causal || key <= query);
   const float probability = seen ? expf(*p * factor - row[2 * query]) * row[2 * query + 1] : 0;
 
-  *ds = seen ? probability * (*ds - dot[query]) * factor : 0;
+  *ds = seen ? probability * (*ds - saved[query].dot) * factor : 0;
   *p = probability;
 }
 
-template <typename value>
-__global__ static void attention_run_queries(const struct trm_attention_backward it, const float *dots)
+/* With own rows a, b and other rows c, d: the scores are a . c, the gradients of the probabilities b . d. Own queries:
+ * a = q, b = dy, c = k, d = v, and dq is the sum of ds c. Own keys: a = k, b = v, c = q, d = dy; dk is the sum of ds c,
+ * dv that of p d. */
+template <typename value, bool keys>
+__global__ static void attention_run_gradient(const struct trm_attention_backward it, const attention_saved *saved)
 {
-  CUDA_SHARED(float, q, ATTENTION_ROWS *ATTENTION_MOST);
-  CUDA_SHARED(float, dy, ATTENTION_ROWS *ATTENTION_MOST);
+  CUDA_SHARED(float, a, ATTENTION_ROWS *ATTENTION_MOST);
+  CUDA_SHARED(float, b, ATTENTION_ROWS *ATTENTION_MOST);
   CUDA_SHARED(float, tile, CUDA_WARP *ATTENTION_PITCH);
   const struct trm_attention *shape = &it.shape;
   const size_t t = shape->t, e = shape->head_dim, head = blockIdx.y, block = blockIdx.x * (size_t)ATTENTION_ROWS;
-  const size_t warp = threadIdx.x / CUDA_WARP * ATTENTION_OWN, lane = threadIdx.x % CUDA_WARP;
-  const size_t keys = shape->causal && block + ATTENTION_ROWS < t ? block + ATTENTION_ROWS : t;
-  const attention_rows<value> k_rows = attention_head<value>(shape, it.qkv, head, 1);
-  const attention_rows<value> v_rows = attention_head<value>(shape, it.qkv, head, 2);
-  const attention_rows<value> dq_rows = attention_head<value>(shape, it.dqkv, head, 0);
+  const size_t warp = threadIdx.x / CUDA_WARP * ATTENTION_OWN, lane = threadIdx.x % CUDA_WARP, own = block + warp;
+  const size_t begin = keys && shape->causal ? block / CUDA_WARP * CUDA_WARP : 0;
+  const size_t end = !keys && shape->causal && block + ATTENTION_ROWS < t ? block + ATTENTION_ROWS : t;
+  const attention_rows<value> q = attention_head<value>(shape, it.qkv, head, 0);
+  const attention_rows<value> k = attention_head<value>(shape, it.qkv, head, 1);
+  const attention_rows<value> v = attention_head<value>(shape, it.qkv, head, 2);
+  const attention_rows<value> dy = attention_result<value>(shape, it.dy, head);
+  const attention_rows<value> dqk = attention_head<value>(shape, it.dqkv, head, keys);
+  const attention_rows<value> dv = attention_head<value>(shape, it.dqkv, head, 2);
+  const attention_rows<value> c = keys ? q : k, d = keys ? dy : v;
   const float factor = 1.0f / sqrtf((float)e);
-  float dq[ATTENTION_OWN][ATTENTION_SUMS] = {};
+  float sum[ATTENTION_OWN][ATTENTION_SUMS] = {}, sum_v[keys ? ATTENTION_OWN : 1][ATTENTION_SUMS] = {};
 
-  attention_own_rows(attention_head<value>(shape, it.qkv, head, 0), t, e, block, q);
-  attention_own_rows(attention_result<value>(shape, it.dy, head), t, e, block, dy);
-  for (size_t first = 0; first < keys; first += CUDA_WARP) {
+  attention_own_rows(keys ? k : q, t, e, block, a);
+  attention_own_rows(keys ? v : dy, t, e, block, b);
+  for (size_t first = begin; first < end; first += CUDA_WARP) {
     float p[ATTENTION_OWN], ds[ATTENTION_OWN];
 
-    attention_products(k_rows, t, e, first, q + warp * e, tile, p);
-    attention_products(v_rows, t, e, first, dy + warp * e, tile, ds);
+    attention_products(c, t, e, first, a + warp * e, tile, p);
+    attention_products(d, t, e, first, b + warp * e, tile, ds);
 #pragma unroll
-    for (int k = 0; k < ATTENTION_OWN; k++)
-      attention_gradient(shape, it.row + 2 * head * t, dots + head * t, block + warp + k, first + lane, factor, &p[k],
-                         &ds[k]);
-    attention_add_rows(k_rows, t, e, first, ds, dq);
+    for (int i = 0; i < ATTENTION_OWN; i++)
+      attention_gradient(shape, it.row + 2 * head * t, saved + head * attention_saved_rows(t),
+                         keys ? first + lane : own + i, keys ? own + i : first + lane, factor, &p[i], &ds[i]);
+    attention_add_rows(c, t, e, first, ds, sum);
+    if constexpr (keys)
+      attention_add_rows(d, t, e, first, p, sum_v);
   }
-  for (int k = 0; k < ATTENTION_OWN; k++)
-    if (block + warp + k < t)
-      attention_store(dq[k], 1, e, dq_rows.at + (block + warp + k) * dq_rows.stride);
-}
-
-template <typename value>
-__global__ static void attention_run_keys(const struct trm_attention_backward it, const float *dots)
-{
-  CUDA_SHARED(float, key, ATTENTION_ROWS *ATTENTION_MOST);
-  CUDA_SHARED(float, v, ATTENTION_ROWS *ATTENTION_MOST);
-  CUDA_SHARED(float, tile, CUDA_WARP *ATTENTION_PITCH);
-  const struct trm_attention *shape = &it.shape;
-  const size_t t = shape->t, e = shape->head_dim, head = blockIdx.y, block = blockIdx.x * (size_t)ATTENTION_ROWS;
-  const size_t warp = threadIdx.x / CUDA_WARP * ATTENTION_OWN, lane = threadIdx.x % CUDA_WARP;
-  const attention_rows<value> q_rows = attention_head<value>(shape, it.qkv, head, 0);
-  const attention_rows<value> dy_rows = attention_result<value>(shape, it.dy, head);
-  const attention_rows<value> dk_rows = attention_head<value>(shape, it.dqkv, head, 1);
-  const attention_rows<value> dv_rows = attention_head<value>(shape, it.dqkv, head, 2);
-  const float factor = 1.0f / sqrtf((float)e);
-  float dk[ATTENTION_OWN][ATTENTION_SUMS] = {}, dv[ATTENTION_OWN][ATTENTION_SUMS] = {};
-
-  attention_own_rows(attention_head<value>(shape, it.qkv, head, 1), t, e, block, key);
-  attention_own_rows(attention_head<value>(shape, it.qkv, head, 2), t, e, block, v);
-  for (size_t first = shape->causal ? block / CUDA_WARP * CUDA_WARP : 0; first < t; first += CUDA_WARP) {
-    float p[ATTENTION_OWN], ds[ATTENTION_OWN];
-
-    attention_products(q_rows, t, e, first, key + warp * e, tile, p);
-    attention_products(dy_rows, t, e, first, v + warp * e, tile, ds);
 #pragma unroll
-    for (int k = 0; k < ATTENTION_OWN; k++)
-      attention_gradient(shape, it.row + 2 * head * t, dots + head * t, first + lane, block + warp + k, factor, &p[k],
-                         &ds[k]);
-    attention_add_rows(q_rows, t, e, first, ds, dk);
-    attention_add_rows(dy_rows, t, e, first, p, dv);
-  }
-  for (int k = 0; k < ATTENTION_OWN; k++)
-    if (block + warp + k < t) {
-      attention_store(dk[k], 1, e, dk_rows.at + (block + warp + k) * dk_rows.stride);
-      attention_store(dv[k], 1, e, dv_rows.at + (block + warp + k) * dv_rows.stride);
+  for (int i = 0; i < ATTENTION_OWN; i++)
+    if (own + i < t) {
+      attention_store(sum[i], 1, e, dqk.at + (own + i) * dqk.stride);
+      if constexpr (keys)
+        attention_store(sum_v[i], 1, e, dv.at + (own + i) * dv.stride);
     }
 }
 
 template <typename value>
 static void attention_backward(struct trm_device *device, const struct trm_attention_backward *call)
 {
-  const size_t rows = call->shape.b * call->shape.heads * call->shape.t;
-  const unsigned blocks = (unsigned)((rows * CUDA_WARP + CUDA_THREADS - 1) / CUDA_THREADS);
-  float *dots = (float *)cuda_scratch(device, rows * sizeof *dots);
+  const struct trm_attention *shape = &call->shape;
+  const size_t heads = shape->b * shape->heads;
+  const unsigned blocks = (unsigned)((heads * shape->t * CUDA_WARP + CUDA_THREADS - 1) / CUDA_THREADS);
+  attention_saved *saved =
+    (attention_saved *)cuda_scratch(device, heads * attention_saved_rows(shape->t) * sizeof *saved);
 
-  if (!dots)
+  if (!saved)
     return;
-  CUDA_LAUNCH(attention_run_dots<value>, blocks, CUDA_THREADS, device, *call, dots);
-  CUDA_LAUNCH(attention_run_queries<value>, attention_grid(&call->shape), ATTENTION_THREADS, device, *call, dots);
-  CUDA_LAUNCH(attention_run_keys<value>, attention_grid(&call->shape), ATTENTION_THREADS, device, *call, dots);
+  CUDA_LAUNCH(attention_save<value>, blocks, CUDA_THREADS, device, *call, saved);
+  if (attention_tensor_backward(device, call, saved))
+    return;
+  CUDA_LAUNCH((attention_run_gradient<value, false>), attention_grid(shape), ATTENTION_THREADS, device, *call, saved);
+  CUDA_LAUNCH((attention_run_gradient<value, true>), attention_grid(shape), ATTENTION_THREADS, device, *call, saved);
 }
 
 void cuda_attention_backward(struct trm_device *device, const struct trm_attention_backward *call)

@@ -10,8 +10,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
-/* An array in shared memory, of any type. */
-#define CUDA_SHARED(type, name, n) __shared__ type name[n]
+/* An array in shared memory, of any type, aligned to 16 bytes. */
+#define CUDA_SHARED(type, name, n) __shared__ __align__(16) type name[n]
 /* Starts a kernel, which is a name, of (blocks, threads) on the device's stream; not if there are no blocks. */
 #define CUDA_LAUNCH(kernel, blocks, threads, device, ...)                                                             \
   do {                                                                                                                \

@@ -2,6 +2,7 @@
 #include "kernels/cuda/activation.cu"
 #include "kernels/cuda/attention.cu"
 #include "kernels/cuda/attention_backward.cu"
+#include "kernels/cuda/attention_tensor.cu"
 #include "kernels/cuda/batch_norm.cu"
 #include "kernels/cuda/bias.cu"
 #include "kernels/cuda/conv.cu"

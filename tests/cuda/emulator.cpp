@@ -45,7 +45,7 @@ asm(".text\n"
 namespace
 {
 
-enum { WARP = 32, STACK = 1 << 18, SHARED = 48 << 10, REDZONE = 64, MOST_THREADS = 1024 };
+enum { WARP = 32, STACK = 1 << 18, SHARED = 48 << 10, REDZONE = 64, MOST_THREADS = 1024, LANE_BYTES = 32 };
 
 struct fiber {
 #ifdef __x86_64__
@@ -61,8 +61,17 @@ struct fiber {
 struct warp {
   unsigned waiting;
   int line;
-  uint64_t round; /* of exchanges; a lane's word stays until the next but one */
-  uint64_t word[2][WARP];
+  uint64_t round; /* of exchanges; what a lane gives stays until the next but one */
+  size_t bytes;
+  alignas(8) char given[2][WARP * LANE_BYTES];
+};
+
+/* A copy that its thread has not waited for. */
+struct late_copy {
+  void *to;
+  const void *from; /* NULL: zeros */
+  size_t bytes;
+  int group;
 };
 
 struct shared_array {
@@ -77,13 +86,16 @@ public:
   ~block_of_threads();
   void run(dim3 blocks, dim3 threads, const char *name, const std::function<void()> &work);
   void barrier(int line);
-  uint64_t exchange(unsigned mask, uint64_t own, unsigned lane, int line);
+  const void *collect(const void *own, size_t bytes, int line);
+  void copy(void *to, const void *from, size_t bytes);
+  void copies_end() { groups[(size_t)running->thread]++; }
+  void copies_wait(int but);
+  [[noreturn]] void die(const char *reason) const;
   unsigned lane() const { return (unsigned)(running->thread % WARP); }
   void *shared(const void *key, size_t bytes);
 
 private:
   [[noreturn]] static void fiber_main();
-  [[noreturn]] void die(const char *reason) const;
   void run_block();
   void run_threads();
   static void prepare(fiber *made);
@@ -101,6 +113,8 @@ private:
   int barrier_line = 0;
   std::vector<warp> warps;
   std::vector<std::vector<fiber *>> exchanging;
+  std::vector<std::vector<late_copy>> copies; /* of the threads */
+  std::vector<int> groups;                    /* ended */
   std::vector<shared_array> arrays;
   size_t shared_used = 0, shared_taken = 0;
   alignas(16) char memory[SHARED + 64 * REDZONE];
@@ -219,6 +233,8 @@ void block_of_threads::run_threads()
     running->thread = order[(size_t)started++];
     place_thread();
     (*body)();
+    if (!copies[(size_t)running->thread].empty())
+      die("the thread ends with copies that it has not waited for");
     done++;
   }
   running->thread = -1;
@@ -257,6 +273,8 @@ void block_of_threads::run(dim3 blocks, dim3 size, const char *name, const std::
   std::iota(order.begin(), order.end(), 0);
   warps.resize((size_t)(threads + WARP - 1) / WARP);
   exchanging.resize(warps.size());
+  copies.resize((size_t)threads);
+  groups.assign((size_t)threads, 0);
   std::iota(number.begin(), number.end(), 0u);
   std::shuffle(number.begin(), number.end(), random);
   for (unsigned at : number) {
@@ -277,29 +295,51 @@ void block_of_threads::barrier(int line)
   go_on();
 }
 
-uint64_t block_of_threads::exchange(unsigned mask, uint64_t own, unsigned from, int line)
+/* Returns what the lanes of the warp give, `bytes` each. */
+const void *block_of_threads::collect(const void *own, size_t bytes, int line)
 {
   const size_t number = (size_t)(running->thread / WARP);
   warp *it = &warps[number];
-  const unsigned lanes = std::min(threads - (int)number * WARP, (int)WARP);
 
-  if (mask != 0xffffffffu || lanes != WARP || from >= WARP)
-    die("a shuffle of a part of a warp");
-  if (it->waiting == 0)
+  if (threads - (int)number * WARP < WARP || bytes > LANE_BYTES)
+    die("lanes of a part of a warp");
+  if (it->waiting == 0) {
     it->line = line;
-  if (line != it->line)
+    it->bytes = bytes;
+  }
+  if (line != it->line || bytes != it->bytes)
     die("the warp waits at another shuffle");
-  const uint64_t round = it->round;
-  it->word[round % 2][running->thread % WARP] = own;
+  char *const given = it->given[it->round % 2];
+  memcpy(given + (size_t)(running->thread % WARP) * bytes, own, bytes);
   exchanging[number].push_back(running);
-  if (++it->waiting == lanes) {
+  if (++it->waiting == WARP) {
     it->waiting = 0;
     it->round++;
     ready.insert(ready.end(), exchanging[number].begin(), exchanging[number].end());
     exchanging[number].clear();
   }
   go_on();
-  return it->word[round % 2][from];
+  return given;
+}
+
+void block_of_threads::copy(void *to, const void *from, size_t bytes)
+{
+  const size_t thread = (size_t)running->thread;
+
+  copies[thread].push_back({to, from, bytes, groups[thread]});
+}
+
+void block_of_threads::copies_wait(int but)
+{
+  std::vector<late_copy> &own = copies[(size_t)running->thread];
+  size_t n = 0;
+
+  for (; n < own.size() && own[n].group < groups[(size_t)running->thread] - but; n++)
+    if (own[n].from)
+      memcpy(own[n].to, own[n].from, own[n].bytes);
+    else
+      memset(own[n].to, 0, own[n].bytes);
+  own.erase(own.begin(), own.begin() + (ptrdiff_t)n);
 }
 
 void *block_of_threads::shared(const void *key, size_t bytes)
@@ -330,9 +370,37 @@ void emulator_barrier(int line)
   all.barrier(line);
 }
 
+void emulator_collect(const void *own, size_t bytes, void *to, int line)
+{
+  memcpy(to, all.collect(own, bytes, line), WARP * bytes);
+}
+
 uint64_t emulator_exchange(unsigned mask, uint64_t own, unsigned lane, int line)
 {
-  return all.exchange(mask, own, lane, line);
+  if (mask != 0xffffffffu || lane >= WARP)
+    all.die("a shuffle of a part of a warp");
+  return ((const uint64_t *)all.collect(&own, sizeof own, line))[lane];
+}
+
+void emulator_aligned(const void *address, size_t n)
+{
+  if ((uintptr_t)address % n != 0)
+    all.die("an address that is not aligned");
+}
+
+void emulator_copy(void *to, const void *from, size_t bytes)
+{
+  all.copy(to, from, bytes);
+}
+
+void emulator_copies_end()
+{
+  all.copies_end();
+}
+
+void emulator_copies_wait(int but)
+{
+  all.copies_wait(but);
 }
 
 unsigned emulator_lane()

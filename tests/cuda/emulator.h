@@ -3,8 +3,8 @@
  *
  * The threads of a block run one at a time, in a random order that changes from launch to launch, and change only where
  * they wait: so a missing barrier shows as other results, and a barrier that not all threads reach ends the program.
- * Shared memory is NaN where nothing was written, and surrounded by memory that the address sanitizer watches. Tensor
- * cores, the memory model and races between blocks that run at the same time are not modeled. */
+ * Shared memory is NaN where nothing was written, and surrounded by memory that the address sanitizer watches. The
+ * memory model and races between blocks that run at the same time are not modeled. */
 #pragma once
 
 #include <math.h>
@@ -57,9 +57,17 @@ void emulator_run(dim3 blocks, dim3 threads, const char *kernel, const std::func
 /* -- threads of a block together; line: of the call, which must be the same for all */
 
 void emulator_barrier(int line);
+/* Hands each lane what all lanes of the warp give, of at most 32 bytes: all (32). All lanes call. */
+void emulator_collect(const void *own, size_t bytes, void *all, int line);
 /* Returns the word of another lane of the warp. All lanes call. */
 uint64_t emulator_exchange(unsigned mask, uint64_t own, unsigned lane, int line);
 unsigned emulator_lane();
+/* Ends the program if the address is not a multiple of n. */
+void emulator_aligned(const void *address, size_t n);
+/* Appends a copy (from NULL: zeros) to the thread's group, which it makes when it waits for all groups but `but`. */
+void emulator_copy(void *to, const void *from, size_t bytes);
+void emulator_copies_end();
+void emulator_copies_wait(int but);
 /* Returns the block's array of this key, which the first thread makes. */
 void *emulator_shared(const void *key, size_t bytes);
 
