@@ -185,6 +185,7 @@ trm_test_scripts += \
 	tests/combinations.sh \
 	tests/cuda.sh \
 	tests/exchange.sh \
+	tests/gpu.sh \
 	tests/train.sh \
 	tests/async.sh \
 	tests/async_batch_norm.sh \
@@ -226,7 +227,10 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/torch_peer.py \
 	tests/layouts.md \
 	tests/layouts_lib.sh \
+	tests/gpu/parts.sh \
+	tests/gpu/peer.py \
 	tests/gpu/run \
+	tests/gpu/table.awk \
 	tests/lib.sh \
 	tests/mutations.sh \
 	tests/reference/check_onnx.py \

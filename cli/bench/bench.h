@@ -19,7 +19,7 @@ double bench_median(double *values, size_t n);
 void bench_slowest(struct trm_comm *comm, double *values, size_t n);
 
 /* Fills a device array (n) with uniform numbers in [-1, 1). */
-void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream);
+void bench_fill(struct trm_device *device, void *to, enum trm_value_type type, size_t n, uint32_t stream);
 
 /* Open and close one JSON object on a line of stdout; its first field is the bench's name. */
 void bench_line_open(struct trm_json *line, const char *bench);
@@ -33,7 +33,8 @@ struct bench_product {
   char label[40];
   bool transpose_a, transpose_b;
   size_t m, n, k;
-  float *a, *b, *c; /* device */
+  enum trm_value_type type; /* of all three matrices; sums are float32 */
+  void *a, *b, *c;          /* device */
   double *seconds;  /* (rounds) */
 };
 

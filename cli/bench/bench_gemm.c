@@ -4,14 +4,15 @@
 #include <string.h>
 
 #include "cli/bench/bench.h"
+#include "core/bfloat16.h"
 #include "core/memory.h"
 #include "core/status.h"
 
 static const char usage[] =
   "usage: trireme bench gemm [--shapes=MxNxK[:TT],...] [--threads=T] [--repeat=R] [--json]\n"
   "\n"
-  "Rates of matrix products C (M, N) = A (M, K) B (K, N) in float32. TT: n or t for each factor, t where it is\n"
-  "stored transposed (default nn). Without --shapes: the products of a training step of the perceptron\n"
+  "Rates of matrix products C (M, N) = A (M, K) B (K, N) of the values of train.activations. TT: n or t for each\n"
+  "factor, t where it is stored transposed (default nn). Without --shapes: the products of a training step of the perceptron\n"
   "784-2048-2048-10 on 256 samples, and a large square one. The shapes take turns; medians of R rounds.\n"
   "\n"
   "  --shapes=...  such as 256x2048x784:nt,4096x4096x4096\n"
@@ -24,18 +25,19 @@ enum { MAX_PRODUCTS = 64 };
 int bench_product_open(struct bench_product *p, struct trm_device *device, size_t rounds)
 {
   const struct trm_device_ops *ops = device->ops;
-  TRM_CHECK(ops->alloc(device, p->m * p->k * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&p->a));
-  TRM_CHECK(ops->alloc(device, p->k * p->n * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&p->b));
-  TRM_CHECK(ops->alloc(device, p->m * p->n * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&p->c));
-  bench_fill(device, p->a, p->m * p->k, 0);
-  bench_fill(device, p->b, p->k * p->n, 1);
+  const size_t bytes = trm_value_bytes(p->type);
+  TRM_CHECK(ops->alloc(device, p->m * p->k * bytes, TRM_MEMORY_BUFFERS, &p->a));
+  TRM_CHECK(ops->alloc(device, p->k * p->n * bytes, TRM_MEMORY_BUFFERS, &p->b));
+  TRM_CHECK(ops->alloc(device, p->m * p->n * bytes, TRM_MEMORY_BUFFERS, &p->c));
+  bench_fill(device, p->a, p->type, p->m * p->k, 0);
+  bench_fill(device, p->b, p->type, p->k * p->n, 1);
   p->seconds = trm_alloc(rounds * sizeof *p->seconds, "bench: times");
   return TRM_OK;
 }
 
 void bench_product_close(struct bench_product *p, struct trm_device *device)
 {
-  float *const factor[] = {p->a, p->b, p->c};
+  void *const factor[] = {p->a, p->b, p->c};
   for (int i = 0; i < 3; i++)
     if (factor[i])
       device->ops->release(device, factor[i]);
@@ -50,7 +52,7 @@ double bench_product_time(const struct bench_product *p, struct trm_job *job)
   device->ops->gemm(device, &(struct trm_gemm){
     .transpose_a = p->transpose_a, .transpose_b = p->transpose_b, .m = p->m, .n = p->n, .k = p->k, .alpha = 1,
     .a = p->a, .lda = p->transpose_a ? p->m : p->k, .b = p->b, .ldb = p->transpose_b ? p->k : p->n, .c = p->c,
-    .ldc = p->n});
+    .ldc = p->n, .type_ab = p->type, .type_c = p->type});
   device->ops->sync(device); /* failures are reported again by the next sync */
   return comm->ops->clock(comm) - begin;
 }
@@ -119,6 +121,8 @@ static void gemm_print_product(struct trm_job *job, struct bench_product *p, siz
     figure_number("n", " %5.0f x", (double)p->n, 1),
     figure_number("k", " %5.0f", (double)p->k, 1),
     figure_text("transposes", "  %s", kind),
+    figure_text("values", NULL, trm_choice_text("train.activations", p->type)),
+    figure_text("device", NULL, job->device.ops->name),
     figure_number("threads", NULL, job->device.threads, 1),
     figure_text("blas", NULL, job->device.blas->detail()),
     figure_number("product_s", "  %10.3f ms", s, 1e3),
@@ -142,8 +146,10 @@ static int gemm_run_products(struct trm_job *job, struct bench_product *product,
                              const struct gemm_flags *f)
 {
   const size_t rounds = (size_t)f->repeat;
-  for (int i = 0; i < count; i++)
+  for (int i = 0; i < count; i++) {
+    product[i].type = job->options.train.activations;
     TRM_CHECK(bench_product_open(&product[i], &job->device, rounds));
+  }
   for (size_t r = 0; r < rounds; r++)
     for (int i = 0; i < count; i++) {
       bench_product_time(&product[i], job); /* fills the caches with its factors */

@@ -83,7 +83,7 @@ static int bench_run_make_batches(struct bench_run *run)
       TRM_CHECK(bench_run_make_classes(run, (int32_t **)&run->x[k], values, ~stream));
     } else {
       TRM_CHECK(device->ops->alloc(device, values * sizeof(float), TRM_MEMORY_BUFFERS, &run->x[k]));
-      bench_fill(device, run->x[k], values, stream);
+      bench_fill(device, run->x[k], TRM_VALUES_F32, values, stream);
     }
     TRM_CHECK(bench_run_make_classes(run, &run->target[k], run->spec.tokens ? values : rows, stream));
   }

@@ -263,6 +263,8 @@ static void bench_step_print_whole(const struct bench *b, const struct figures *
   const struct figure row[] = {
     figure_text("model", NULL, run->text),
     figure_text("strategy", NULL, run->strategy.ops->name),
+    figure_text("device", NULL, run->job->device.ops->name),
+    figure_text("values", NULL, trm_choice_text("train.activations", run->model.values)),
     figure_text("blas", NULL, run->device.blas->detail()),
     figure_number("ranks", NULL, run->comm->size, 1),
     figure_number("threads", NULL, run->device.threads, 1),

@@ -2,6 +2,7 @@
 #include "cli/bench/bench.h"
 
 
+#include "core/bfloat16.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/status.h"
@@ -27,7 +28,7 @@ void bench_slowest(struct trm_comm *comm, double *values, size_t n)
     comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_MAX);
 }
 
-void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream)
+void bench_fill(struct trm_device *device, void *to, enum trm_value_type type, size_t n, uint32_t stream)
 {
   float *host = trm_alloc(n * sizeof *host, "bench: inputs");
   for (size_t i = 0; i < n; i += 4) {
@@ -36,8 +37,11 @@ void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream)
     for (size_t k = 0; k < 4 && i + k < n; k++)
       host[i + k] = (float)(bits[k] >> 8) * 0x1p-23f - 1;
   }
-  device->ops->upload(device, to, host, n * sizeof *host);
+  trm_bf16 *rounded = trm_alloc(n * sizeof *rounded, "bench: inputs");
+  trm_bf16_narrow(rounded, host, n);
+  device->ops->upload(device, to, type == TRM_VALUES_BF16 ? (const void *)rounded : host, n * trm_value_bytes(type));
   device->ops->sync(device); /* failures are reported again by the next sync */
+  trm_free(rounded);
   trm_free(host);
 }
 

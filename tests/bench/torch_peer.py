@@ -90,7 +90,7 @@ class GPT(nn.Module):
                 nn.init.normal_(p, 0, 0.02)
 
     def forward(self, i):
-        x = self.token(i) + self.position(torch.arange(i.shape[1]))
+        x = self.token(i) + self.position(torch.arange(i.shape[1], device=i.device))
         return self.head(self.norm(self.blocks(x)))
 
 
