@@ -127,6 +127,16 @@ static void dry_run_device_event(struct trm_device *device, struct trm_event *ev
   (void)device, (void)event;
 }
 
+static void dry_run_device_pin(struct trm_device *device, void *host, size_t bytes)
+{
+  (void)device, (void)host, (void)bytes;
+}
+
+static void dry_run_device_unpin(struct trm_device *device, void *host)
+{
+  (void)device, (void)host;
+}
+
 static const struct trm_device_ops dry_run_device_ops = {
   .name = "dry_run",
   .alloc = dry_run_device_alloc,
@@ -135,6 +145,8 @@ static const struct trm_device_ops dry_run_device_ops = {
   .sync = dry_run_device_sync,
   .event_wait = dry_run_device_event,
   .event_free = dry_run_device_event,
+  .pin = dry_run_device_pin,
+  .unpin = dry_run_device_unpin,
 };
 
 void trm_dry_run_device_open(struct trm_dry_run_device *device, const struct trm_device *real,

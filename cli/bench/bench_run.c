@@ -180,6 +180,8 @@ int bench_run_step(struct bench_run *run, double *computed)
   const uint64_t first_row = run->steps * global + rows * (uint64_t)strategy->batch_shard;
   const struct trm_pass pass = {.device = &run->device,
                                 .provider = run->arrays.provider,
+                                .await_weights = run->arrays.upload ? trm_staged_arrays_await : NULL,
+                                .weights_context = &run->arrays,
                                 .input = &input,
                                 .training = true,
                                 .seed = 1,

@@ -190,6 +190,9 @@ struct trm_pass {
   void *reduce_context;
   struct trm_axis *tensor_axis;  /* ranks over which layers are sharded; NULL: layers are whole */
   const struct trm_param_provider *provider; /* NULL: the arrays are whole, as trm_model_bind got them */
+  /* Called in forward before the elements [low, high) of whole weights are read; NULL: all are there. */
+  void (*await_weights)(void *context, size_t low, size_t high);
+  void *weights_context;
   void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
   void *progress_context;
   bool skipped;                  /* trm_evaluate takes the modeled time alone and leaves its sums 0 */

@@ -61,11 +61,18 @@ static void pass_convert(const struct trm_model *model, const float *from, void 
     .from = from, .to = to, .n = n, .type_from = TRM_VALUES_F32, .type_to = model->values});
 }
 
+static void pass_await_weights(const struct trm_pass *pass, size_t low, size_t high)
+{
+  if (pass->await_weights && low < high)
+    pass->await_weights(pass->weights_context, low, high);
+}
+
 /* Brings the own copy of the weights that products read up to date. */
-static void pass_round_weights(struct trm_model *model, bool kept)
+static void pass_round_weights(struct trm_model *model, const struct trm_pass *pass, bool kept)
 {
   if (!model->rounded || model->rounded == model->shared_rounded || (kept && model->own_current))
     return;
+  pass_await_weights(pass, 0, model->parameters);
   const struct trm_parameter *first = trm_model_parameter(model, 0); /* of the weights in use */
   pass_convert(model, first->w - first->offset, model->rounded, model->parameters - model->statistics);
   model->own_current = true;
@@ -202,11 +209,16 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
   const struct trm_arena_plan *plan = model->plan;
   const enum trm_acquire_mode mode = pass->training ? TRM_ACQUIRE_FORWARD : TRM_ACQUIRE_EVALUATE;
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
-  pass_round_weights(model, pass->weights_kept);
+  pass_round_weights(model, pass, pass->weights_kept);
   pass_convert_input(model, pass);
   pass_hold_statistics(model, pass, mode, true);
+  pass_await_weights(pass, model->parameters - model->statistics, model->parameters);
   for (int i = plan->first; i < plan->last; i++) {
+    const struct trm_layer *tied = model->layer[i].tied;
     pass_hold(model, pass, i, mode, true);
+    pass_await_weights(pass, model->layer[i].low, model->layer[i].high);
+    if (tied)
+      pass_await_weights(pass, tied->low, tied->high);
     if (model->layer[i].from != TRM_FROM_NONE && pass_layer_runs(&model->layer[i], pass))
       pass_layer_forward(model, pass, i, FORWARD);
     pass_hold(model, pass, i, mode, false);
@@ -298,7 +310,7 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   inner.auxiliary_loss = NULL; /* forward has added it; recomputation must not */
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_choose_tied_gradient(model, pass);
-  pass_round_weights(model, true);
+  pass_round_weights(model, pass, true);
   pass_hold_statistics(model, pass, TRM_ACQUIRE_BACKWARD, true);
   for (int i = plan->last - 1; i >= plan->first; i--) {
     const struct trm_layer *layer = &model->layer[i];

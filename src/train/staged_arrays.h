@@ -1,13 +1,20 @@
 /* The arrays of passes, between the trainer and the strategy (private to the library). Passes compute on the rank's
  * device. If its memory is not the host's, a strategy that shares arrays with other ranks, or with files, has its own
- * on the host's device beside it: then this module has a copy of the weights on the device, which is loaded before a
- * pass, and the gradient, of which each interval is downloaded as it becomes final; sharded parameters are staged layer
- * by layer (staged_provider.h). So every strategy runs with every device, ranks with different ones may train together,
+ * on the host's device beside it: then this module has a copy of the weights on the device, whose intervals are uploaded
+ * while the layers before them compute, and the gradient, of which each interval is downloaded as it becomes final, while
+ * the layers below compute; sharded parameters are staged layer by layer (staged_provider.h). So every strategy runs with every device, ranks with different ones may train together,
  * and the optimizer's arithmetic is the host's on all of them. */
 #pragma once
 
 #include "train/staged_provider.h"
 #include "train/strategy.h"
+
+/* Elements [low, high) on their way between host and device. */
+struct trm_staged_interval {
+  size_t low, high;
+  bool awaited;           /* later calls of the device come after the copy */
+  struct trm_event event; /* of the copy */
+};
 
 struct trm_staged_arrays {
   struct trm_strategy *strategy; /* not owned */
@@ -17,8 +24,10 @@ struct trm_staged_arrays {
   float *g;                      /* device, (elements): of passes; NULL with a parameter provider */
   const struct trm_param_provider *provider;   /* of passes; NULL: they use w and g */
   struct trm_staged_provider staged_provider;  /* it, if staged */
-  size_t low, high;              /* of the gradient: the interval that is on its way to the host; low == high: none */
-  struct trm_event event;        /* of its copy */
+  struct trm_staged_interval *upload;   /* (uploads) of the weights, owned */
+  struct trm_staged_interval *download; /* (strategy->boundaries + 1) of the gradient, in the order of backward, owned */
+  int uploads;
+  int downloads, landed; /* of this step: begun, passed to the strategy */
 };
 
 /* Collective over strategy->comm. Creates the strategy (trm_strategy_create) and the arrays for passes on
@@ -30,10 +39,14 @@ void trm_staged_arrays_free(struct trm_staged_arrays *arrays);
 /* Returns weights for passes with the values of `from`, an array of the strategy (elements): itself, or the copy, which
  * has them until the next call. NULL with a parameter provider. */
 float *trm_staged_arrays_load(struct trm_staged_arrays *arrays, float *from);
-/* Before the forward pass of a step: calls slot before_forward and loads the weights. */
+/* Before the forward pass of a step: calls slot before_forward and begins to load the weights, for
+ * trm_staged_arrays_await. */
 int trm_staged_arrays_begin(struct trm_staged_arrays *arrays);
+/* Lets later calls of the device come after the upload of elements [low, high) (trm_pass.await_weights). context: the
+ * arrays. */
+void trm_staged_arrays_await(void *context, size_t low, size_t high);
 /* The elements [low, high) of g are final: passes them to the strategy, as slot grad_ready says. If they are staged,
- * this begins the copy to the host and passes the interval before; the last one ends with the call. */
+ * this begins the copy to the host and passes those intervals that have arrived; the last call waits for all. */
 int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t high,
                             const struct trm_loss_sums *sums);
 

@@ -71,6 +71,8 @@ struct trm_pass trainer_pass(struct trainer *t)
     .reduce_context = t,
     .tensor_axis = t->tensor,
     .provider = t->arrays.provider,
+    .await_weights = t->arrays.upload ? trm_staged_arrays_await : NULL,
+    .weights_context = &t->arrays,
   };
 }
 

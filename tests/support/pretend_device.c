@@ -475,6 +475,19 @@ static void pretend_unpin(struct trm_device *device, void *host)
   pretend_host(device, __func__, host);
 }
 
+/* Adds a kernel to the record's that run beside copies. */
+static void pretend_record_beside(struct trm_device *device)
+{
+  struct pretend *p = pretend_of(device);
+  bool upload = false, download = false;
+
+  for (const struct flight *f = p->flights; f; f = f->next)
+    if (!f->awaited && !f->done)
+      *(f->upload ? &upload : &download) = true;
+  p->record.beside_uploads += upload;
+  p->record.beside_downloads += download;
+}
+
 /* Translates a host table of device addresses; trm_free. */
 static void *pretend_table(const struct trm_device *device, const char *call, const void *const *table,
                                   const struct trm_call_array *array)
@@ -550,6 +563,7 @@ static void pretend_record_call(struct trm_device *device, const char *name, voi
     PRETEND_CLEAR_PADDING(&recorded);                                                                      \
     pretend_record_call(device, #slot, &recorded, PRETEND_RECORDED(call), array, arrays);                  \
     void *table = pretend_translate(device, #slot, &real, array, arrays);                                  \
+    pretend_record_beside(device);                                                                         \
     pretend_begin(device, pretend_do_##slot, &real, sizeof real, table);                                   \
     if (pretend_returns_results(#slot))                                                                    \
       pretend_finish(device);                                                                              \

@@ -16,6 +16,7 @@ extern const struct trm_device_ops pretend_device_few_ops; /* with two kernels: 
 /* What was done since the record was taken last. */
 struct pretend_device_record {
   size_t calls, waits; /* waits: the host waited for the device */
+  size_t beside_uploads, beside_downloads; /* kernels that were called with such a copy in flight, before its await */
   uint64_t digest;     /* of the calls in order, with their arguments */
 };
 struct pretend_device_record pretend_device_record(struct trm_device *device);

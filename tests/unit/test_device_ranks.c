@@ -160,6 +160,18 @@ static void check_trains(const struct setup *c)
   }
 }
 
+/* Kernels are called while weights and batches are on their way to the device, and gradients on theirs to the host. */
+static void check_overlap(const struct setup *c)
+{
+  struct trm_result got;
+  if (world->size != c->ranks)
+    return;
+  pretend_device_record(&pretend);
+  run(c, ON_ALL, &got);
+  const struct pretend_device_record record = pretend_device_record(&pretend);
+  CHECK(c, record.beside_uploads > 0 && record.beside_downloads > 0);
+}
+
 #define CHECK_ALL(check, ...)                                    \
   do {                                                           \
     static const struct setup cases[] = {__VA_ARGS__};           \
@@ -243,6 +255,15 @@ static void test_offload(void)
   }
 }
 
+#define THREE_UPLOADS "model=mlp_784-350-800-400-10_relu train.steps=3 train.evaluate_every=0 "
+
+static void test_overlap(void)
+{
+  CHECK_ALL(check_overlap, {THREE_UPLOADS "optim.name=sgd", 2}, {THREE_UPLOADS "strategy.name=asgd", 3});
+  CHECK_ALL(check_equal_bits, {THREE_UPLOADS "optim.name=momentum", 2},
+            {THREE_UPLOADS "train.activations=bf16 train.accumulate=2", 3});
+}
+
 /* A run that goes on where another left it, on other devices. */
 static void test_resume(void)
 {
@@ -269,6 +290,7 @@ int main(int argc, char **argv)
     {"sharded arrays", test_zero},
     {"states in files", test_offload},
     {"checkpoints", test_resume},
+    {"copies beside passes", test_overlap},
     {"no folder", job_folder_remove},
     CU_TEST_INFO_NULL,
   };
