@@ -59,7 +59,7 @@ static int device_batch_upload_array(struct trm_device *device, struct trm_batch
   ops->event_wait(device, &array->event); /* of the batch before the last one */
   memcpy(array->staging, host, bytes);
   ops->upload_begin(device, array->memory, array->staging, bytes, &array->event);
-  ops->await(device, &array->event);
+  array->uploads = true;
   return TRM_OK;
 }
 
@@ -75,11 +75,11 @@ static void device_batch_sign_targets(struct trm_host_batch *batch)
     batch->target_value[i] = batch->target_class[i] == 1 ? 1.0f : -1.0f;
 }
 
-int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_host_batch *batch,
-                            struct trm_input *input)
+int trm_device_batch_begin(struct trm_device_batch *device_batch, struct trm_host_batch *batch)
 {
   const struct trm_input_spec *spec = &device_batch->spec;
   const size_t rows = batch->rows;
+  struct trm_input *input = &device_batch->begun;
   *input = (struct trm_input){.rows = rows};
   if (rows == 0)
     return TRM_OK;
@@ -109,6 +109,26 @@ int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_ho
     UPLOAD(TRM_BATCH_CLASS, batch->target_class, targets, input->target_class);
   if (!classes || device_batch->loss->signed_target)
     UPLOAD(TRM_BATCH_TARGET, batch->target_value, rows * (classes ? 1 : spec->classes), input->target_value);
+  return TRM_OK;
+}
+
+void trm_device_batch_await(struct trm_device_batch *device_batch, struct trm_input *input)
+{
+  struct trm_device *device = device_batch->device;
+  for (int i = 0; i < TRM_BATCH_ARRAYS; i++) {
+    struct trm_batch_array *array = &device_batch->array[device_batch->turn][i];
+    if (array->uploads)
+      device->ops->await(device, &array->event);
+    array->uploads = false;
+  }
+  *input = device_batch->begun;
+}
+
+int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_host_batch *batch,
+                            struct trm_input *input)
+{
+  TRM_CHECK(trm_device_batch_begin(device_batch, batch));
+  trm_device_batch_await(device_batch, input);
   return TRM_OK;
 }
 

@@ -13,6 +13,7 @@ struct trm_batch_array {
   void *staging;          /* host; NULL if the device's memory is the host's */
   size_t bytes;           /* of each */
   struct trm_event event; /* of the copy from staging */
+  bool uploads;           /* this copy has begun, and no call comes after it yet */
 };
 
 /* Device copies of two batches by turns, of which the host fills one while the device may compute with the other; of
@@ -21,14 +22,20 @@ struct trm_device_batch {
   struct trm_device *device;
   const struct trm_loss *loss;
   struct trm_input_spec spec;
-  int turn;
+  int turn; /* of the batch that was begun last */
   struct trm_batch_array array[2][TRM_BATCH_ARRAYS];
+  struct trm_input begun; /* that batch */
 };
 
 void trm_device_batch_create(struct trm_device_batch *device_batch, struct trm_device *device,
                              const struct trm_model *model);
-/* Uploads the batch, which may change on return, and describes it in *input, valid until the next call. Two classes
- * become -1 and +1 in target_value if the loss needs signed targets. */
+/* Begins to upload the batch, which may change on return, in place of the batch before the last one. Two classes become
+ * -1 and +1 in target_value if the loss needs signed targets. */
+int trm_device_batch_begin(struct trm_device_batch *device_batch, struct trm_host_batch *batch);
+/* Lets later calls of the device come after the upload of the batch that was begun last, and describes it in *input,
+ * valid until the next but one has begun; until the next one if the device's memory is the host's. */
+void trm_device_batch_await(struct trm_device_batch *device_batch, struct trm_input *input);
+/* Both of them. */
 int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_host_batch *batch,
                             struct trm_input *input);
 void trm_device_batch_free(struct trm_device_batch *device_batch);

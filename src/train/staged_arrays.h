@@ -1,9 +1,11 @@
 /* The arrays of passes, between the trainer and the strategy (private to the library). Passes compute on the rank's
  * device. If its memory is not the host's, a strategy that shares arrays with other ranks, or with files, has its own
- * on the host's device beside it: then this module has a copy of the weights on the device, whose intervals are uploaded
- * while the layers before them compute, and the gradient, of which each interval is downloaded as it becomes final, while
- * the layers below compute; sharded parameters are staged layer by layer (staged_provider.h). So every strategy runs with every device, ranks with different ones may train together,
- * and the optimizer's arithmetic is the host's on all of them. */
+ * on the host's device beside it: then this module has a copy of the weights on the device, whose intervals are
+ * uploaded while the layers before them compute, and the gradient, of which each interval is downloaded as it becomes
+ * final, while the layers below compute; sharded parameters are staged layer by layer (staged_provider.h). So every
+ * strategy runs with every device, ranks with different ones may train together, and the optimizer's arithmetic is the
+ * host's on all of them.
+ */
 #pragma once
 
 #include "train/staged_provider.h"
@@ -25,7 +27,7 @@ struct trm_staged_arrays {
   const struct trm_param_provider *provider;   /* of passes; NULL: they use w and g */
   struct trm_staged_provider staged_provider;  /* it, if staged */
   struct trm_staged_interval *upload;   /* (uploads) of the weights, owned */
-  struct trm_staged_interval *download; /* (strategy->boundaries + 1) of the gradient, in the order of backward, owned */
+  struct trm_staged_interval *download; /* (strategy->boundaries + 1) of the gradient, in order, owned */
   int uploads;
   int downloads, landed; /* of this step: begun, passed to the strategy */
 };

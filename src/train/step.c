@@ -76,40 +76,123 @@ struct trm_pass trainer_pass(struct trainer *t)
   };
 }
 
-/* Forward and backward passes over positions [low, high) of the epoch's order, which are in `batch`. pass: the caller
- * sets beta, more_passes and reduce. final: the gradients are complete after this pass. */
-static int step_forward_backward(struct trainer *t, const struct trainer_batch *batch, size_t low, size_t high,
-                                 struct trm_pass *pass, bool final, struct trm_loss_sums *sums)
+/* -- the rows of passes. A device with memory of its own is fed ahead: while it computes a pass, the batch after it is
+ * on its way there, and the host fetches the next but one. */
+
+static size_t step_passes(const struct trainer *t)
+{
+  return t->lanes.count ? (size_t)t->lanes.count : (size_t)t->options->train.accumulate;
+}
+
+/* Sets the rows of pass `pass` over a batch. */
+static void step_pass_rows(const struct trainer *t, size_t batch_low, size_t batch_high, size_t pass,
+                           struct trainer_pass_rows *rows)
+{
+  const size_t lanes = (size_t)t->options->run.lanes;
+  size_t from = 0, to = batch_high - batch_low, low, high;
+  if (t->lanes.count) {
+    trm_interval(to, lanes, (size_t)(t->strategy.batch_shard * t->lanes.count) + pass, &low, &high);
+  } else {
+    trainer_shard(t, to, &from, &to);
+    trm_interval(to - from, step_passes(t), pass, &low, &high);
+  }
+  *rows = (struct trainer_pass_rows){.batch_low = batch_low, .batch_high = batch_high, .pass = pass,
+                                     .low = batch_low + from + low, .high = batch_low + from + high,
+                                     .epoch = t->epoch};
+}
+
+/* Sets *rows to those of the pass after it; false: there is none in this epoch, or it is not known yet. */
+static bool step_next_rows(const struct trainer *t, struct trainer_pass_rows *rows)
+{
+  const size_t batch = (size_t)t->options->train.batch, left = t->data->rows - rows->batch_high;
+  if (rows->pass + 1 < step_passes(t))
+    step_pass_rows(t, rows->batch_low, rows->batch_high, rows->pass + 1, rows);
+  else if (t->strategy.ops->next_batch || left == 0 || (left < batch && t->options->data.drop_last))
+    return false;
+  else
+    step_pass_rows(t, rows->batch_high, rows->batch_high + (left < batch ? left : batch), 0, rows);
+  return true;
+}
+
+static bool step_same_rows(const struct trainer_pass_rows *a, const struct trainer_pass_rows *b)
+{
+  return a->batch_high == b->batch_high && a->pass == b->pass && a->low == b->low && a->high == b->high &&
+         a->epoch == b->epoch;
+}
+
+static int step_fetch(struct trainer *t, const struct trainer_pass_rows *rows)
+{
+  t->fetched = (struct trainer_pass_rows){0};
+  TRM_CHECK(t->data->ops->fetch(t->data, rows->epoch, rows->low, rows->high, &t->batch));
+  t->fetched = *rows;
+  return TRM_OK;
+}
+
+/* Begins to upload the rows that are fetched. */
+static int step_upload_begin(struct trainer *t)
+{
+  t->uploading = t->fetched;
+  t->fetched = (struct trainer_pass_rows){0};
+  return trm_device_batch_begin(&t->device_batch, &t->batch);
+}
+
+/* Gets the rows of a pass, and begins to upload those of the next one if they are fetched. */
+static int step_input(struct trainer *t, const struct trainer_pass_rows *rows, struct trm_input *input)
+{
+  if (!step_same_rows(&t->uploading, rows)) {
+    if (!step_same_rows(&t->fetched, rows))
+      TRM_CHECK(step_fetch(t, rows));
+    TRM_CHECK(step_upload_begin(t));
+  }
+  trm_device_batch_await(&t->device_batch, input);
+  t->uploading = (struct trainer_pass_rows){0};
+  return t->fetched.batch_high ? step_upload_begin(t) : TRM_OK;
+}
+
+/* While the device computes the pass over `now`: fetches rows ahead. Of data that ranks read together each rank fetches
+ * only what it computes: the others may wait for it. */
+static int step_read_ahead(struct trainer *t, const struct trainer_pass_rows *now)
+{
+  struct trainer_pass_rows next = *now;
+  if (t->modules->device->host_memory || (t->data->streamed && t->comm->size > 1) || !step_next_rows(t, &next))
+    return TRM_OK;
+  if (!t->uploading.batch_high) { /* the first pass */
+    TRM_CHECK(step_fetch(t, &next));
+    TRM_CHECK(step_upload_begin(t));
+  }
+  return step_next_rows(t, &next) ? step_fetch(t, &next) : TRM_OK;
+}
+
+/* Forward and backward passes over rows of a batch. pass: the caller sets beta, more_passes and reduce. final: the
+ * gradients are complete after this pass. */
+static int step_forward_backward(struct trainer *t, const struct trainer_pass_rows *rows, struct trm_pass *pass,
+                                 bool final, struct trm_loss_sums *sums)
 {
   struct trm_input input;
-  TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, low, high, &t->batch));
-  TRM_CHECK(trm_device_batch_upload(&t->device_batch, &t->batch, &input));
+  TRM_CHECK(step_input(t, rows, &input));
   pass->input = &input;
   /* the same for any sharding of the batch */
-  pass->first_row = pass->step ? low - batch->low : t->samples - t->position + low;
+  pass->first_row = pass->step ? rows->low - rows->batch_low : t->samples - t->position + rows->low;
   struct gradient_context to = {t, sums};
-  return trm_model_train(&t->model, pass, 1.0f / (float)(batch->high - batch->low), sums,
-                         final ? step_gradient_ready : NULL, &to);
+  TRM_CHECK(trm_model_train(&t->model, pass, 1.0f / (float)(rows->batch_high - rows->batch_low), sums,
+                            final ? step_gradient_ready : NULL, &to));
+  return step_read_ahead(t, rows);
 }
 
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
-  size_t from, to;
-  trainer_shard(t, batch->high - batch->low, &from, &to);
-  const size_t micro_batches = (size_t)t->options->train.accumulate;
+  const size_t micro_batches = step_passes(t);
   struct trm_pass pass = trainer_pass(t);
   pass.step = trm_staged_arrays_step(&t->arrays);
   for (size_t i = 0; i < micro_batches; i++) {
     const bool last = i + 1 == micro_batches;
-    size_t a, b;
-    trm_interval(to - from, micro_batches, i, &a, &b);
+    struct trainer_pass_rows rows;
+    step_pass_rows(t, batch->low, batch->high, i, &rows);
     pass.beta = i ? 1 : 0;
     pass.more_passes = !last;
     pass.weights_kept = i > 0;
     const bool final = last || (pass.provider && pass.provider->overwrites_gradient); /* the provider adds them up */
-    a += batch->low + from;
-    b += batch->low + from;
-    TRM_CHECK(step_forward_backward(t, batch, a, b, &pass, final, sums));
+    TRM_CHECK(step_forward_backward(t, &rows, &pass, final, sums));
   }
   return TRM_OK;
 }
@@ -150,15 +233,14 @@ static void step_add_lane(const struct trainer *t, int number)
 
 int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
-  const size_t lanes = (size_t)t->options->run.lanes, first = (size_t)(t->strategy.batch_shard * t->lanes.count);
   struct trm_pass pass = trainer_pass(t);
   pass.step = trm_staged_arrays_step(&t->arrays);
   pass.reduce = NULL; /* a lane is a pass by itself */
   for (int lane = 0; lane < t->lanes.count; lane++) {
-    size_t from, to;
+    struct trainer_pass_rows rows;
     pass.weights_kept = lane > 0;
-    trm_interval(batch->high - batch->low, lanes, first + (size_t)lane, &from, &to);
-    TRM_CHECK(step_forward_backward(t, batch, batch->low + from, batch->low + to, &pass, false, sums));
+    step_pass_rows(t, batch->low, batch->high, (size_t)lane, &rows);
+    TRM_CHECK(step_forward_backward(t, &rows, &pass, false, sums));
     step_add_lane(t, lane);
   }
   return trainer_gradient_ready(t, 0, t->model.parameters, sums);

@@ -67,6 +67,14 @@ struct trainer_batch {
   double rate;      /* learning rate */
 };
 
+/* The rows of one pass over a batch: a micro-batch or a lane. */
+struct trainer_pass_rows {
+  size_t batch_low, batch_high; /* positions of the batch in the order of the epoch */
+  size_t pass;                  /* number in the batch */
+  size_t low, high;             /* positions of this rank's rows */
+  uint64_t epoch;
+};
+
 /* The mode of a run, a row of modes.c: computes the gradients of batches and advances the run. All slots are collective
  * over all ranks of the run; train_batch of asynchronous workers is not. */
 struct trainer_mode {
@@ -130,6 +138,8 @@ struct trainer {
   struct trainer_lanes lanes;
   struct trm_host_batch batch;
   struct trm_device_batch device_batch;
+  /* read ahead, on a device with memory of its own: the rows in `batch`, and those that device_batch uploads */
+  struct trainer_pass_rows fetched, uploading;
   struct trainer_rows rows;
   struct trainer_stages stages;
   int slots; /* micro-batches in flight that the model is bound for */

@@ -160,7 +160,8 @@ static void check_trains(const struct setup *c)
   }
 }
 
-/* Kernels are called while weights and batches are on their way to the device, and gradients on theirs to the host. */
+/* Kernels are called while the weights or the next batch are on their way to the device; with several ranks also while
+ * gradients are on theirs to the host. */
 static void check_overlap(const struct setup *c)
 {
   struct trm_result got;
@@ -169,7 +170,7 @@ static void check_overlap(const struct setup *c)
   pretend_device_record(&pretend);
   run(c, ON_ALL, &got);
   const struct pretend_device_record record = pretend_device_record(&pretend);
-  CHECK(c, record.beside_uploads > 0 && record.beside_downloads > 0);
+  CHECK(c, record.beside_uploads > 0 && (world->size == 1 || record.beside_downloads > 0));
 }
 
 #define CHECK_ALL(check, ...)                                    \
@@ -255,13 +256,15 @@ static void test_offload(void)
   }
 }
 
-#define THREE_UPLOADS "model=mlp_784-350-800-400-10_relu train.steps=3 train.evaluate_every=0 "
+/* Weights that are uploaded in several intervals, and one batch in an epoch: none is read ahead. */
+#define LARGE "model=mlp_784-350-800-400-10_relu train.batch=27 data.limit=30 train.steps=3 train.evaluate_every=0 "
 
 static void test_overlap(void)
 {
-  CHECK_ALL(check_overlap, {THREE_UPLOADS "optim.name=sgd", 2}, {THREE_UPLOADS "strategy.name=asgd", 3});
-  CHECK_ALL(check_equal_bits, {THREE_UPLOADS "optim.name=momentum", 2},
-            {THREE_UPLOADS "train.activations=bf16 train.accumulate=2", 3});
+  CHECK_ALL(check_overlap, {LARGE "optim.name=sgd", 2}, {LARGE "strategy.name=asgd", 3},
+            {"optim.name=momentum", 1}, {"run.lanes=4 train.epochs=1", 1});
+  CHECK_ALL(check_equal_bits, {LARGE "optim.name=momentum", 2},
+            {LARGE "train.activations=bf16 train.accumulate=2", 3}, {"data.drop_last=yes train.accumulate=3", 2});
 }
 
 /* A run that goes on where another left it, on other devices. */
