@@ -57,14 +57,14 @@ static int cmd_generate_score_next(struct loaded *loaded, struct trm_job *job, c
                                    int32_t *window, void *device_window, float *scores)
 {
   const struct trm_device_ops *ops = job->device.ops;
-  const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
+  const size_t context = loaded->model.spec.shape.size[0];
   const size_t n = tokens->count < context ? tokens->count : context;
   memcpy(window, tokens->token + tokens->count - n, n * sizeof *window); /* zeros follow */
   ops->upload(&job->device, device_window, window, context * sizeof *window);
   const struct trm_input input = {.rows = 1, .tokens = device_window};
   const struct trm_pass pass = {.device = &job->device, .input = &input};
   trm_model_forward(&loaded->model, &pass);
-  trm_model_read_scores(&loaded->model, (n - 1) * vocabulary, vocabulary, scores);
+  trm_model_read_scores(&loaded->model, n - 1, 1, scores);
   return ops->sync(&job->device);
 }
 

@@ -40,7 +40,7 @@ static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c
     if (status != TRM_OK)
       break;
     trm_model_forward(&loaded->model, &pass);
-    trm_model_read_scores(&loaded->model, 0, (end - at) * c, scores + at * c);
+    trm_model_read_scores(&loaded->model, 0, end - at, scores + at * c);
     for (size_t i = at; i < end; i++)
       predicted[i] = trm_predicted_class(scores + i * c, c);
     status = job->device.ops->sync(&job->device);

@@ -248,7 +248,7 @@ static int measure_layer_open(struct trial *trial)
   struct trm_layer *layer = &trial->layer;
   const struct trm_layer *source = trial->subject;
   const size_t rows = trial->input.rows, in = rows * trm_shape_count(&source->in),
-               out = rows * trm_shape_count(&source->out);
+               out = rows * trm_layer_output_elements(source);
   *layer = *source; /* with the same settings, which are only read */
   layer->rows = layer->output_rows = rows;
   trial->pass.device = trial->device;
@@ -299,7 +299,7 @@ static int measure_layer(struct trm_machine *machine, struct trm_machine_bench *
 static int measure_loss_open(struct trial *trial)
 {
   const struct trm_model *model = trial->subject;
-  const size_t rows = trial->input.rows, scores = rows * trm_shape_count(&model->layer[model->layers - 1].out);
+  const size_t rows = trial->input.rows, scores = rows * trm_layer_output_elements(&model->layer[model->layers - 1]);
   TRM_CHECK(measure_alloc_array(trial, scores, &trial->y));
   TRM_CHECK(measure_alloc_array(trial, scores, &trial->dy));
   return measure_alloc_array(trial, 2 * rows * model->targets, &trial->x);
@@ -318,7 +318,7 @@ static void measure_loss_run(struct trial *trial, bool backward)
                                .row_loss = trial->x,
                                .row_correct = trial->x + trial->input.rows * model->targets,
                                .gradient = trial->dy};
-  trm_loss_call_shape(&call, &model->layer[model->layers - 1].out);
+  trm_loss_call_shape(&call, &model->layer[model->layers - 1]);
   model->loss->run(&call);
 }
 

@@ -45,6 +45,7 @@ trm_test_programs += \
 	tests/unit/test_schedule \
 	tests/unit/test_schedules \
 	tests/unit/test_self \
+	tests/unit/test_scores \
 	tests/unit/test_sequences \
 	tests/unit/test_sha256 \
 	tests/unit/test_shares \
@@ -150,6 +151,7 @@ tests_unit_test_recompute_SOURCES = tests/unit/test_recompute.c $(trm_test_nn)
 tests_unit_test_sample_SOURCES = tests/unit/test_sample.c $(trm_program_extra)
 tests_unit_test_schedule_SOURCES = tests/unit/test_schedule.c $(trm_program_extra)
 tests_unit_test_schedules_SOURCES = tests/unit/test_schedules.c $(trm_test_method)
+tests_unit_test_scores_SOURCES = tests/unit/test_scores.c $(trm_test_nn)
 tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)

@@ -5,6 +5,9 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/values.h"
 
+/* Of a call's array of scores or their gradient: rows of c, ld apart. */
+#define LOSS_ROWS(call, name, c, access) CPU_ROWS(*(call), name, c, (call)->ld, access)
+
 /* Sum of e^(z - maximum); the terms are stored in dz unless it is NULL. */
 CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, size_t c)
 {
@@ -57,8 +60,8 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
   const size_t c = it->c;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = (const float *)it->z + i * c;
-    float *dz = it->dz ? (float *)it->dz + i * c : NULL;
+    const float *z = (const float *)it->z + i * it->ld;
+    float *dz = it->dz ? (float *)it->dz + i * it->ld : NULL;
 
     if (it->target[i] < 0 || (size_t)it->target[i] >= c) { /* the caller reports it unless it is ignored */
       const bool ignored = it->target[i] == TRM_IGNORE_INDEX;
@@ -104,7 +107,8 @@ void cpu_softmax_cross_entropy(struct trm_device *device, const struct trm_softm
 {
   loss_check_targets(device, call->target, call->b, call->c);
   cpu_for_values(device, call->b, 1, 8 * (double)call->c, loss_softmax_body, call,
-                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, call->c), CPU_WRITES(*call, dz, call->c)));
+                 CPU_VALUES(call->type, *call, LOSS_ROWS(call, z, call->c, TRM_READS),
+                            LOSS_ROWS(call, dz, call->c, TRM_WRITES)));
 }
 
 /* -- scores sharded by class */
@@ -120,7 +124,7 @@ CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, 
   const size_t c = it->v.high - it->v.low;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = (const float *)it->z + i * c, maximum = cpu_lane_maximum(z, c);
+    const float *z = (const float *)it->z + i * it->ld, maximum = cpu_lane_maximum(z, c);
     const int32_t label = it->target[i];
     float *to = it->stats + i * TRM_SCORES_FIELDS;
     size_t first = 0;
@@ -143,7 +147,7 @@ void cpu_softmax_shard_stats(struct trm_device *device, const struct trm_softmax
   const size_t c = call->v.high - call->v.low;
 
   cpu_for_values(device, call->b, 1, 8 * (double)c, loss_shard_stats_body, call,
-                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, c)));
+                 CPU_VALUES(call->type, *call, LOSS_ROWS(call, z, c, TRM_READS)));
 }
 
 /* One row's fields of all shards combined: maximum score and sum of exponentials of the whole row; its loss, and
@@ -210,10 +214,10 @@ CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t lo
   const size_t c = it->v.high - it->v.low;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = (const float *)it->z + i * c, max = it->max[i], factor = it->scale / it->sum[i];
+    const float *z = (const float *)it->z + i * it->ld, max = it->max[i], factor = it->scale / it->sum[i];
     const float uniform = it->scale * it->smoothing / (float)it->v.total;
     const int32_t label = it->target[i];
-    float *dz = (float *)it->dz + i * c;
+    float *dz = (float *)it->dz + i * it->ld;
 
     if (label == TRM_IGNORE_INDEX) {
       for (size_t j = 0; j < c; j++)
@@ -233,7 +237,8 @@ void cpu_softmax_shard_gradient(struct trm_device *device, const struct trm_soft
   const size_t c = call->v.high - call->v.low;
 
   cpu_for_values(device, call->b, 1, 8 * (double)c, loss_shard_gradient_body, call,
-                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, c), CPU_WRITES(*call, dz, c)));
+                 CPU_VALUES(call->type, *call, LOSS_ROWS(call, z, c, TRM_READS),
+                            LOSS_ROWS(call, dz, c, TRM_WRITES)));
 }
 
 CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t high)
@@ -243,8 +248,8 @@ CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t h
   const float factor = 2 * it->scale / (float)f;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = (const float *)it->z + i * f, *t = it->target + i * f;
-    float *dz = it->dz ? (float *)it->dz + i * f : NULL;
+    const float *z = (const float *)it->z + i * it->ld, *t = it->target + i * f;
+    float *dz = it->dz ? (float *)it->dz + i * it->ld : NULL;
     float square[CPU_BLOCK];
     double total = 0;
 
@@ -270,7 +275,8 @@ CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t h
 void cpu_mean_squared_error(struct trm_device *device, const struct trm_mean_squared_error *call)
 {
   cpu_for_values(device, call->b, 1, 2 * (double)call->f, loss_mse_body, call,
-                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, call->f), CPU_WRITES(*call, dz, call->f)));
+                 CPU_VALUES(call->type, *call, LOSS_ROWS(call, z, call->f, TRM_READS),
+                            LOSS_ROWS(call, dz, call->f, TRM_WRITES)));
 }
 
 /* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */

@@ -25,6 +25,20 @@ static trm_bf16 *values_array(const struct chunks *it, int a)
   return array;
 }
 
+/* Widens the n items of array a from `values` to `copy`, or rounds them back. */
+static void values_copy(const struct chunks *it, int a, trm_bf16 *values, float *copy, size_t n, bool back)
+{
+  const size_t width = it->values->array[a].width, stride = it->values->array[a].stride;
+  const size_t run = width == stride ? n * width : width; /* consecutive values */
+
+  for (size_t at = 0; at < n * stride; at += width == stride ? run : stride) {
+    if (back)
+      trm_bf16_narrow(values + at, copy + at, run);
+    else
+      trm_bf16_widen(copy + at, values + at, run);
+  }
+}
+
 static void values_chunks_body(const void *arguments, size_t low, size_t high)
 {
   const struct chunks *it = arguments;
@@ -36,23 +50,22 @@ static void values_chunks_body(const void *arguments, size_t low, size_t high)
   for (size_t first = low; first < high; first += n) {
     n = high - first < it->items ? high - first : it->items;
     for (int a = 0; a < CPU_VALUE_ARRAYS; a++) {
-      const trm_bf16 *array = values_array(it, a);
-      const size_t width = it->values->array[a].width;
+      trm_bf16 *array = values_array(it, a);
+      const size_t stride = it->values->array[a].stride;
       /* the address that element 0 would have */
-      const uintptr_t begin = (uintptr_t)(copies + it->at[a]) - first * width * sizeof(float);
+      const uintptr_t begin = (uintptr_t)(copies + it->at[a]) - first * stride * sizeof(float);
 
       if (array)
         memcpy(call + it->values->array[a].field, &begin, sizeof begin);
       if (array && it->values->array[a].access & TRM_READS)
-        trm_bf16_widen(copies + it->at[a], array + first * width, n * width);
+        values_copy(it, a, array + first * stride, copies + it->at[a], n, false);
     }
     it->body(call, first, first + n);
     for (int a = 0; a < CPU_VALUE_ARRAYS; a++) {
       trm_bf16 *array = values_array(it, a);
-      const size_t width = it->values->array[a].width;
 
       if (array && it->values->array[a].access & TRM_WRITES)
-        trm_bf16_narrow(array + first * width, copies + it->at[a], n * width);
+        values_copy(it, a, array + first * it->values->array[a].stride, copies + it->at[a], n, true);
     }
   }
 }
@@ -68,13 +81,13 @@ void cpu_for_values(struct trm_device *device, size_t n, size_t granule, double 
     return;
   }
   for (int a = 0; a < CPU_VALUE_ARRAYS; a++)
-    width += values_array(&it, a) ? values->array[a].width : 0;
+    width += values_array(&it, a) ? values->array[a].stride : 0;
   it.items = width < CPU_CHUNK ? CPU_CHUNK / (width + !width) : 1;
   it.items = it.items > CPU_LANES ? it.items / CPU_LANES * CPU_LANES : it.items;
   for (int a = 0; a < CPU_VALUE_ARRAYS; a++) {
     it.at[a] = it.per_thread;
     if (values_array(&it, a))
-      it.per_thread += (it.items * values->array[a].width + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
+      it.per_thread += (it.items * values->array[a].stride + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
   }
   it.copies = cpu_copies(device, (size_t)device->threads * it.per_thread * sizeof(float));
   cpu_for(device, n, granule, work, values_chunks_body, &it);

@@ -51,17 +51,21 @@ CPU_INLINE float cpu_value(enum trm_value_type type, const void *values, size_t 
 
 enum { CPU_VALUE_ARRAYS = 4, CPU_ARGUMENTS = 256 };
 
-/* The arrays of values among the arguments of a body: `width` consecutive values belong to an item. */
+/* The arrays of values among the arguments of a body: `width` consecutive values belong to an item, `stride` from one
+ * item's to the next's. */
 struct cpu_values {
   enum trm_value_type type;
   size_t bytes; /* of the arguments, at most CPU_ARGUMENTS */
   struct {
-    size_t field, width; /* field: offset of the pointer in the arguments; NULL: no array */
-    int access;          /* TRM_READS, ...; 0: not accessed */
+    size_t field;         /* offset of the pointer in the arguments; NULL: no array */
+    size_t width, stride;
+    int access;           /* TRM_READS, ...; 0: not accessed */
   } array[CPU_VALUE_ARRAYS];
 };
 #define CPU_VALUES(type, arguments, ...) &(const struct cpu_values){type, sizeof(arguments), {__VA_ARGS__}}
-#define CPU_ACCESS(arguments, name, width, access) {offsetof(__typeof__(arguments), name), width, access}
+#define CPU_ROWS(arguments, name, width, stride, access) \
+  {offsetof(__typeof__(arguments), name), width, stride, access}
+#define CPU_ACCESS(arguments, name, width, access) CPU_ROWS(arguments, name, width, width, access)
 #define CPU_READS(arguments, name, width) CPU_ACCESS(arguments, name, width, TRM_READS)
 #define CPU_WRITES(arguments, name, width) CPU_ACCESS(arguments, name, width, TRM_WRITES)
 #define CPU_UPDATES(arguments, name, width) CPU_ACCESS(arguments, name, width, TRM_UPDATES)

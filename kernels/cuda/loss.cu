@@ -7,7 +7,7 @@ __global__ static void loss_run_softmax(const struct trm_softmax_cross_entropy i
 {
   const size_t row = blockIdx.x, c = it.c;
   const int32_t label = it.target[row];
-  const cuda_values<value> z((const value *)it.z + row * c), dz((value *)it.dz + row * c);
+  const cuda_values<value> z((const value *)it.z + row * it.ld), dz((value *)it.dz + row * it.ld);
   const bool ignored = label == TRM_IGNORE_INDEX;
 
   if (label < 0 || (size_t)label >= c) {
@@ -65,7 +65,7 @@ __global__ static void loss_run_stats(const struct trm_softmax_shard_stats it, s
 {
   const size_t row = blockIdx.x, c = it.v.high - it.v.low;
   const int32_t label = it.target[row];
-  const cuda_values<value> z((const value *)it.z + row * c);
+  const cuda_values<value> z((const value *)it.z + row * it.ld);
   const bool valid = label == TRM_IGNORE_INDEX || loss_is_class(label, 0, it.v.total);
   float most = -INFINITY, sum = 0, distance = 0, first = -(float)(c - 1); /* minus the index: the largest is first */
 
@@ -107,11 +107,11 @@ template <typename value> __global__ static void loss_run_gradient(const struct 
   const float uniform = it.scale * it.smoothing / (float)it.v.total;
 
   CUDA_ELEMENTS(i, it.b * c) {
-    const size_t row = i / c, class_number = it.v.low + i % c;
+    const size_t row = i / c, column = i % c, class_number = it.v.low + column, at = row * it.ld + column;
     const int32_t label = it.target[row];
     const float own = label >= 0 && (size_t)label == class_number ? it.scale * (1 - it.smoothing) : 0;
 
-    dz.set(i, label == TRM_IGNORE_INDEX ? 0 : expf(z[i] - it.max[row]) * (it.scale / it.sum[row]) - uniform - own);
+    dz.set(at, label == TRM_IGNORE_INDEX ? 0 : expf(z[at] - it.max[row]) * (it.scale / it.sum[row]) - uniform - own);
   }
 }
 
@@ -126,7 +126,7 @@ void cuda_softmax_shard_gradient(struct trm_device *device, const struct trm_sof
 template <typename value> __global__ static void loss_run_squares(const struct trm_mean_squared_error it)
 {
   const size_t row = blockIdx.x, f = it.f;
-  const cuda_values<value> z((const value *)it.z + row * f), dz((value *)it.dz + row * f);
+  const cuda_values<value> z((const value *)it.z + row * it.ld), dz((value *)it.dz + row * it.ld);
   const float *target = it.target + row * f, factor = 2 * it.scale / (float)f;
   float sum = 0;
 

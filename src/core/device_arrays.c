@@ -190,19 +190,19 @@ ARRAYS(trm_batch_norm_backward, READS(bn.counted, 1),
 
 /* -- losses */
 
-ARRAYS(trm_softmax_cross_entropy, READS_VALUES(z, call->b * call->c), READS(target, call->b), WRITES(loss, call->b),
-       WRITES(correct, call->b), WRITES_VALUES(dz, call->b * call->c))
-#define SHARD (call->b * arrays_tokens(&call->v))
-ARRAYS(trm_softmax_shard_stats, READS_VALUES(z, SHARD), READS(target, call->b),
+/* Rows of c scores, ld apart. */
+#define SCORES(name, c, access) PART_VALUES(name, arrays_span(false, call->b, c, call->ld), call->b * (c), access)
+ARRAYS(trm_softmax_cross_entropy, SCORES(z, call->c, TRM_READS), READS(target, call->b), WRITES(loss, call->b),
+       WRITES(correct, call->b), SCORES(dz, call->c, TRM_WRITES))
+#define SHARD arrays_tokens(&call->v)
+ARRAYS(trm_softmax_shard_stats, SCORES(z, SHARD, TRM_READS), READS(target, call->b),
        WRITES(stats, call->b * TRM_SCORES_FIELDS))
 ARRAYS(trm_softmax_shard_join, READS(stats, call->ranks * call->b * TRM_SCORES_FIELDS), READS(target, call->b),
        WRITES(loss, call->b), WRITES(correct, call->b), WRITES(max, call->b), WRITES(sum, call->b))
-ARRAYS(trm_softmax_shard_gradient, READS_VALUES(z, SHARD), READS(target, call->b), READS(max, call->b),
-       READS(sum, call->b),
-       WRITES_VALUES(dz, SHARD))
-ARRAYS(trm_mean_squared_error, READS_VALUES(z, call->b * call->f), READS(target, call->b * call->f),
-       WRITES(loss, call->b),
-       WRITES(correct, call->b), WRITES_VALUES(dz, call->b * call->f))
+ARRAYS(trm_softmax_shard_gradient, SCORES(z, SHARD, TRM_READS), READS(target, call->b), READS(max, call->b),
+       READS(sum, call->b), SCORES(dz, SHARD, TRM_WRITES))
+ARRAYS(trm_mean_squared_error, SCORES(z, call->f, TRM_READS), READS(target, call->b * call->f),
+       WRITES(loss, call->b), WRITES(correct, call->b), SCORES(dz, call->f, TRM_WRITES))
 ARRAYS(trm_margin_loss, READS_VALUES(z, call->b), READS(target, call->b), WRITES(loss, call->b),
        WRITES(correct, call->b),
        WRITES_VALUES(dz, call->b))

@@ -481,7 +481,8 @@ struct trm_batch_norm_backward {
 };
 
 /* -- losses. z (B, C) scores, values. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not computed), and
- * the gradient dz (B, C) = scale * d loss / dz (NULL: not computed; may be z). */
+ * the gradient dz (B, C) = scale * d loss / dz (NULL: not computed; may be z). Rows of both are ld values apart, at
+ * least C; what lies between them is neither read nor written. */
 
 /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
  * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. */
@@ -491,7 +492,7 @@ struct trm_softmax_cross_entropy {
   float scale, smoothing;
   float *loss, *correct;
   void *dz;
-  size_t b, c;
+  size_t b, c, ld;
   enum trm_value_type type;
 };
 
@@ -502,7 +503,7 @@ struct trm_softmax_shard_stats {
   const int32_t *target; /* (B) */
   struct trm_vocab_shard v;
   float *stats;
-  size_t b;
+  size_t b, ld;
   enum trm_value_type type;
 };
 
@@ -527,7 +528,7 @@ struct trm_softmax_shard_gradient {
   const float *max, *sum;
   float scale, smoothing;
   void *dz;
-  size_t b;
+  size_t b, ld;
   enum trm_value_type type;
 };
 
@@ -538,11 +539,11 @@ struct trm_mean_squared_error {
   float scale;
   float *loss, *correct;
   void *dz;
-  size_t b, f;
+  size_t b, f, ld; /* ld: of z and dz */
   enum trm_value_type type;
 };
 
-/* One score per row, target in {-1, +1}. logistic: log(1 + exp(-t z)); hinge: max(0, 1 - t z) */
+/* One score per row, ld = 1, target in {-1, +1}. logistic: log(1 + exp(-t z)); hinge: max(0, 1 - t z) */
 struct trm_margin_loss {
   const void *z;
   const float *target; /* (B) */

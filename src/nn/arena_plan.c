@@ -39,7 +39,7 @@ struct blocks {
 
 static size_t arena_value_bytes(const struct blocks *blocks, int layer)
 {
-  return blocks->layer[layer].output_rows * trm_shape_count(&blocks->layer[layer].out) *
+  return blocks->layer[layer].output_rows * trm_layer_output_elements(&blocks->layer[layer]) *
          trm_value_bytes(blocks->request->values);
 }
 

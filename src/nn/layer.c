@@ -284,6 +284,22 @@ size_t trm_layer_width(const struct trm_layer *layer)
   return layer->in.sequence ? layer->in.size[1] : trm_shape_count(&layer->in);
 }
 
+size_t trm_layer_output_vectors(const struct trm_layer *layer)
+{
+  return layer->out.sequence ? layer->out.size[0] : 1;
+}
+
+size_t trm_layer_output_ld(const struct trm_layer *layer)
+{
+  return layer->ops->output_ld ? layer->ops->output_ld(layer)
+                               : trm_shape_count(&layer->out) / trm_layer_output_vectors(layer);
+}
+
+size_t trm_layer_output_elements(const struct trm_layer *layer)
+{
+  return trm_layer_output_vectors(layer) * trm_layer_output_ld(layer);
+}
+
 const char *trm_did_you_mean(const char *word, const char *const *known)
 {
   const char *near = trm_nearest_word(word, known);

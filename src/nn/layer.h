@@ -240,6 +240,9 @@ struct trm_layer_ops {
    * after shape. NULL: false. */
   bool (*remove_bias)(struct trm_layer *layer);
 
+  /* Elements from a row of its output, and of that's gradient, to the next; of sequences from a position's. NULL: the
+   * rows are packed. Only scores may lie apart, which the loss alone reads. */
+  size_t (*output_ld)(const struct trm_layer *layer);
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena keeps */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
   bool takes_bf16;                /* forward and backward work on values of either type; false: of float32 alone */
@@ -286,6 +289,11 @@ const char *trm_layer_text(const struct trm_layer *layer);
  * rows. */
 size_t trm_layer_rows(const struct trm_layer *layer);
 size_t trm_layer_width(const struct trm_layer *layer); /* values of such a vector */
+/* Of a row of its output: the vectors (of sequences the positions, otherwise 1), and the elements from one to the next;
+ * together what the row takes in memory. */
+size_t trm_layer_output_vectors(const struct trm_layer *layer);
+size_t trm_layer_output_ld(const struct trm_layer *layer);
+size_t trm_layer_output_elements(const struct trm_layer *layer);
 /* The weight that its product reads as values, its own or that of the layer it is tied to; NULL: none. */
 struct trm_parameter *trm_layer_product_weight(const struct trm_layer *layer);
 

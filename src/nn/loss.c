@@ -6,18 +6,18 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "nn/layer.h"
 
 static const char *loss_target_text(const struct trm_input_spec *spec)
 {
   return spec->target == TRM_TARGET_CLASS ? "classes" : "values a sample";
 }
 
-void trm_loss_call_shape(struct trm_loss_call *call, const struct trm_shape *scores)
+void trm_loss_call_shape(struct trm_loss_call *call, const struct trm_layer *last)
 {
-  const size_t positions = scores->sequence ? scores->size[0] : 1;
-  call->rows = call->input->rows * positions;
-  call->classes = trm_shape_count(scores) / positions;
+  const size_t vectors = trm_layer_output_vectors(last);
+  call->rows = call->input->rows * vectors;
+  call->classes = trm_shape_count(&last->out) / vectors;
+  call->ld = trm_layer_output_ld(last);
 }
 
 static int loss_softmax_check(const struct trm_loss *loss, const struct trm_shape *scores,
@@ -48,7 +48,7 @@ static void loss_softmax_run(const struct trm_loss_call *c)
   c->device->ops->softmax_cross_entropy(c->device, &(struct trm_softmax_cross_entropy){
     .z = c->scores, .target = c->input->target_class, .scale = c->scale, .smoothing = c->smoothing, .loss = c->row_loss,
     .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes,
-    .type = c->type});
+    .ld = c->ld, .type = c->type});
 }
 
 /* Vocabulary-parallel (Shoeybi et al. 2019, section 3): ranks exchange a few numbers per row instead of its scores. */
@@ -59,7 +59,7 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
   const int32_t *target = c->input->target_class;
   float *max = c->scratch, *sum = max + r, *stats = sum + r, *all = stats + fields;
   device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
-    .z = c->scores, .target = target, .v = c->shard, .stats = stats, .b = r, .type = c->type});
+    .z = c->scores, .target = target, .v = c->shard, .stats = stats, .b = r, .ld = c->ld, .type = c->type});
   trm_axis_allgather(c->axis, stats, all, 1, ranks * fields, 1, TRM_VALUES_F32);
   device->ops->softmax_shard_join(device, &(struct trm_softmax_shard_join){
     .stats = all, .target = target, .v = c->shard, .ranks = ranks, .smoothing = c->smoothing, .loss = c->row_loss,
@@ -67,7 +67,7 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
   if (c->gradient)
     device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
       .z = c->scores, .target = target, .v = c->shard, .max = max, .sum = sum, .scale = c->scale,
-      .smoothing = c->smoothing, .dz = c->gradient, .b = r, .type = c->type});
+      .smoothing = c->smoothing, .dz = c->gradient, .b = r, .ld = c->ld, .type = c->type});
 }
 
 static int loss_squared_check(const struct trm_loss *loss, const struct trm_shape *scores,
@@ -89,7 +89,7 @@ static void loss_squared_run(const struct trm_loss_call *c)
 {
   c->device->ops->mean_squared_error(c->device, &(struct trm_mean_squared_error){
     .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
-    .dz = c->gradient, .b = c->rows, .f = c->classes, .type = c->type});
+    .dz = c->gradient, .b = c->rows, .f = c->classes, .ld = c->ld, .type = c->type});
 }
 
 /* Logistic and hinge: one score; two classes, or one value per sample, -1 or +1. */

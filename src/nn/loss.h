@@ -3,7 +3,7 @@
 
 #include "core/axis.h"
 #include "core/device.h"
-#include "nn/input.h"
+#include "nn/layer.h"
 
 TRM_BEGIN_DECLS
 
@@ -11,7 +11,7 @@ TRM_BEGIN_DECLS
 struct trm_loss_call {
   struct trm_device *device;
   const struct trm_input *input; /* its targets */
-  size_t rows, classes;          /* R: of sequences B T, otherwise B; C scores each */
+  size_t rows, classes, ld;      /* R: of sequences B T, otherwise B; C scores each, ld elements apart */
   enum trm_value_type type;      /* of scores and gradient */
   const void *scores;            /* z (R, C) */
   float scale, smoothing;        /* smoothing: 0 but for softmax_cross_entropy (core/kernels.h) */
@@ -22,8 +22,8 @@ struct trm_loss_call {
   struct trm_vocab_shard shard;  /* the classes of this rank */
   float *scratch;                /* (R, 2 + TRM_SCORES_FIELDS (1 + ranks)) */
 };
-/* Sets rows and classes by call->input and the scores' shape. */
-void trm_loss_call_shape(struct trm_loss_call *call, const struct trm_shape *scores);
+/* Sets rows, classes and ld by call->input and the layer that gives the scores. */
+void trm_loss_call_shape(struct trm_loss_call *call, const struct trm_layer *last);
 
 struct trm_loss {
   const char *name;

@@ -75,8 +75,8 @@ struct trm_model {
   struct trm_step *sums;         /* device: of a pass without a step; the arrays of rows lie behind it */
   float *row_loss, *row_correct; /* device, (max_rows, targets) each */
   float *row_scratch;            /* device, (max_rows, targets, fields): sharded scores only (nn/loss.h) */
-  const void *scores;            /* device, (B, C), of tokens (B, T, V), values, of the last forward or evaluate; train
-                                    overwrites them */
+  const void *scores;            /* device, (B, C), of tokens (B, T, V), values, of the last forward or evaluate, rows
+                                    trm_layer_output_ld of the last layer apart; train overwrites them */
 };
 
 /* Called in backward when the gradients of the flat interval [low, high) are complete on this rank. */
@@ -161,8 +161,8 @@ void *trm_model_chunk_output(const struct trm_model *model, bool gradient, const
 /* Forward alone: scores (B, C) are left in model->scores. */
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
 
-/* Copies n scores from element `first` on to the host. */
-void trm_model_read_scores(const struct trm_model *model, size_t first, size_t n, float *host);
+/* Copies the scores of `rows` vectors, of tokens each position's, from vector `first` on to the host: (rows, C). */
+void trm_model_read_scores(const struct trm_model *model, size_t first, size_t rows, float *host);
 
 /* Forward and loss; adds to the loss sums: to *sums, or, in the passes of a step (trm_pass.step), to the step's in
  * device memory. */

@@ -1,4 +1,6 @@
 /* The passes of a model over one batch: forward, loss, backward. */
+#include <string.h>
+
 #include "core/axis.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -360,15 +362,20 @@ static int pass_check(const struct trm_model *model, const struct trm_pass *pass
   return TRM_OK;
 }
 
-void trm_model_read_scores(const struct trm_model *model, size_t first, size_t n, float *host)
+void trm_model_read_scores(const struct trm_model *model, size_t first, size_t rows, float *host)
 {
-  const size_t bytes = trm_value_bytes(model->values);
-  trm_bf16 *rounded = model->values == TRM_VALUES_F32 ? NULL : trm_alloc(n * sizeof *rounded, "scores");
-  model->device->ops->download(model->device, rounded ? (void *)rounded : host,
-                               (const char *)model->scores + first * bytes, n * bytes);
-  if (rounded)
-    trm_bf16_widen(host, rounded, n);
-  trm_free(rounded);
+  const struct trm_layer *last = &model->layer[model->layers - 1];
+  const size_t bytes = trm_value_bytes(model->values), ld = trm_layer_output_ld(last);
+  const size_t c = trm_shape_count(&last->out) / trm_layer_output_vectors(last);
+  char *copy = trm_alloc(rows * ld * bytes, "scores");
+  model->device->ops->download(model->device, copy, (const char *)model->scores + first * ld * bytes,
+                               rows ? ((rows - 1) * ld + c) * bytes : 0);
+  for (size_t i = 0; i < rows; i++)
+    if (model->values == TRM_VALUES_F32)
+      memcpy(host + i * c, copy + i * ld * bytes, c * bytes);
+    else
+      trm_bf16_widen(host + i * c, (const trm_bf16 *)(copy + i * ld * bytes), c);
+  trm_free(copy);
 }
 
 /* Computes the loss of the scores, adds to the sums and, unless dz is NULL, sets the gradient of the scores. */
@@ -393,7 +400,7 @@ static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float
   };
   const struct trm_device_ops *ops = pass->device->ops;
   struct trm_step *step = pass->step ? pass->step : model->sums;
-  trm_loss_call_shape(&call, &last->out);
+  trm_loss_call_shape(&call, last);
   if (!pass->step)
     ops->fill(pass->device, (float *)model->sums, 0, sizeof *model->sums / sizeof(float));
   if (call.rows) {

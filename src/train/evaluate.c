@@ -35,7 +35,7 @@ static int evaluate_count(const struct evaluation *e, const struct trm_host_batc
 {
   struct trm_device *device = e->model->device;
   const size_t c = trm_shape_count(&e->model->layer[e->model->layers - 1].out), classes = e->model->spec.classes;
-  trm_model_read_scores(e->model, 0, rows->rows * c, e->scores);
+  trm_model_read_scores(e->model, 0, rows->rows, e->scores);
   TRM_CHECK(device->ops->sync(device));
   for (size_t i = 0; i < rows->rows; i++)
     e->confusion[(size_t)rows->target_class[i] * classes + (size_t)trm_predicted_class(e->scores + i * c, c)]++;

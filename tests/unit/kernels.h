@@ -46,6 +46,7 @@ void softmax_bad_target(struct trm_device *device);
 void softmax_parts(struct trm_device *device);
 void softmax_part_bad_target(struct trm_device *device);
 void squares_reference(struct trm_device *device);
+void losses_padded(struct trm_device *device); /* rows that lie apart */
 void margins_reference(struct trm_device *device);
 
 /* kernels_sequences.c */

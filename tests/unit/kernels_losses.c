@@ -54,16 +54,16 @@ static void softmax_check(struct trm_device *device, const float *z, const int32
   softmax_want(z, target, scale, smoothing, b, c, want);
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
     .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = loss, .correct = correct, .dz = dz,
-    .b = b, .c = c});
+    .b = b, .c = c, .ld = c});
   check_close("softmax loss", read_floats(device, loss, b), want.loss, b, 2e-7 * (1 + spread), 4e-7);
   check_close("softmax correct", read_floats(device, correct, b), want.correct, b, 0, 0);
   check_close("softmax gradient", read_floats(device, dz, b * c), want.dz, b * c, (double)scale * 3e-7, 1e-6);
   /* outputs that are not requested change no others */
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
-    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = alone, .b = b, .c = c});
+    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = alone, .b = b, .c = c, .ld = c});
   check_same("softmax, loss alone", read_floats(device, alone, b), read_floats(device, loss, b), b);
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
-    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = alone, .dz = on_z, .b = b, .c = c});
+    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = alone, .dz = on_z, .b = b, .c = c, .ld = c});
   check_same("softmax in place", read_floats(device, on_z, b * c), read_floats(device, dz, b * c), b * c);
   trm_free(want.loss);
 }
@@ -112,14 +112,14 @@ void softmax_extremes(struct trm_device *device)
   float *loss = device_nan(device, 5), *correct = device_nan(device, 5), *dz = device_nan(device, 15);
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
     .z = device_floats(device, z, 15), .target = device_bytes(device, target, sizeof(target)), .scale = 1, .loss = loss,
-    .correct = correct, .dz = dz, .b = 5, .c = 3});
+    .correct = correct, .dz = dz, .b = 5, .c = 3, .ld = 3});
   check_same("softmax: who is right", read_floats(device, correct, 5), expected, 5);
   for (int i = 0; i < 15; i++)
     CU_ASSERT(isfinite(read_floats(device, dz, 15)[i]));
 
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
     .z = device_floats(device, wild, 9), .target = device_bytes(device, wild_target, sizeof(wild_target)), .scale = 1,
-    .loss = loss, .correct = correct, .dz = dz, .b = 3, .c = 3});
+    .loss = loss, .correct = correct, .dz = dz, .b = 3, .c = 3, .ld = 3});
   const float *got = read_floats(device, loss, 3), *right = read_floats(device, correct, 3);
   const float *slope = read_floats(device, dz, 9);
   CU_ASSERT(isnan(got[0]) && right[0] == 0);
@@ -163,7 +163,7 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
 
     on_z[k] = device_columns(device, z, b, &v[k]);
     device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
-      .z = on_z[k], .target = on_target, .v = v[k], .stats = words, .b = b});
+      .z = on_z[k], .target = on_target, .v = v[k], .stats = words, .b = b, .ld = v[k].high - v[k].low});
     part[k] = read_floats(device, words, b * TRM_SCORES_FIELDS);
   }
   for (size_t i = 0; i < b; i++) {
@@ -199,7 +199,7 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
     float *dz = device_nan(device, b * n);
     device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
       .z = on_z[k], .target = on_target, .v = v[k], .max = on_most, .sum = on_sum, .scale = scale,
-      .smoothing = smoothing, .dz = dz, .b = b});
+      .smoothing = smoothing, .dz = dz, .b = b, .ld = n});
     for (size_t i = 0; i < b; i++)
       for (size_t j = 0; j < n; j++)
         dgot[i * n + j] = want.dz[i * c + v[k].low + j];
@@ -239,7 +239,7 @@ void softmax_part_bad_target(struct trm_device *device)
 
   device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
     .z = device_floats(device, host_random(9, 1), 9), .target = device_bytes(device, bad, sizeof(bad)), .v = v,
-    .stats = part, .b = 3});
+    .stats = part, .b = 3, .ld = 3});
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 5"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "5 classes"));
@@ -255,7 +255,7 @@ void softmax_bad_target(struct trm_device *device)
 
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
-    .z = z, .target = device_bytes(device, bad, sizeof(bad)), .scale = 1, .loss = loss, .dz = dz, .b = 3, .c = 3});
+    .z = z, .target = device_bytes(device, bad, sizeof(bad)), .scale = 1, .loss = loss, .dz = dz, .b = 3, .c = 3, .ld = 3});
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 3"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "3 classes"));
@@ -263,7 +263,7 @@ void softmax_bad_target(struct trm_device *device)
   CU_ASSERT(isnan(read_floats(device, loss, 3)[1]));
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK); /* reported once */
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
-    .z = z, .target = device_bytes(device, negative, sizeof(negative)), .scale = 1, .loss = loss, .b = 3, .c = 3});
+    .z = z, .target = device_bytes(device, negative, sizeof(negative)), .scale = 1, .loss = loss, .b = 3, .c = 3, .ld = 3});
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 2 is -7"));
 }
@@ -286,16 +286,101 @@ void squares_reference(struct trm_device *device)
       want.dz[i] = 0.25 * 2 * d / (double)f;
     }
     device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
-      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .correct = correct, .dz = dz, .b = b, .f = f});
+      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .correct = correct, .dz = dz, .b = b, .f = f, .ld = f});
     check_close("squares loss", read_floats(device, loss, b), want.loss, b, 0, 2e-6);
     check_close("squares correct", read_floats(device, correct, b), want.correct, b, 0, 0);
     check_close("squares gradient", read_floats(device, dz, b * f), want.dz, b * f, 1e-7 / (double)f, 4e-7);
     device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
-      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .b = b, .f = f});
+      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .b = b, .f = f, .ld = f});
     device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
-      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .dz = on_z, .b = b, .f = f});
+      .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .dz = on_z, .b = b, .f = f, .ld = f});
     check_same("squares in place", read_floats(device, on_z, b * f), read_floats(device, dz, b * f), b * f);
     trm_free(want.loss);
+  }
+}
+
+/* -- rows that lie apart */
+
+enum { PADDED_B = 7, PADDED_C = 1001, PADDED_LD = 1024 };
+
+/* Returns rows (PADDED_B, PADDED_C) on the device, ld apart, with NaN between them. */
+static float *padded_rows(struct trm_device *device, const float *packed, size_t ld)
+{
+  float *apart = host_floats(PADDED_B * ld);
+
+  for (size_t i = 0; i < PADDED_B * ld; i++)
+    apart[i] = i % ld < PADDED_C ? packed[i / ld * PADDED_C + i % ld] : NAN;
+  return device_floats(device, apart, PADDED_B * ld);
+}
+
+/* Checks the gradient against the packed one, and that what lies between its rows is NaN as before. */
+static void padded_check(struct trm_device *device, const char *name, const float *packed, const float *apart)
+{
+  const float *want = read_floats(device, packed, PADDED_B * PADDED_C);
+  const float *got = read_floats(device, apart, PADDED_B * PADDED_LD);
+
+  for (size_t i = 0; i < PADDED_B; i++) {
+    check_same(name, got + i * PADDED_LD, want + i * PADDED_C, PADDED_C);
+    for (size_t j = PADDED_C; j < PADDED_LD; j++)
+      CU_ASSERT(isnan(got[i * PADDED_LD + j]));
+  }
+}
+
+/* A loss on rows that are ld apart: writes results (PADDED_B, 3) and the gradient in place of z. */
+typedef void padded_loss(struct trm_device *device, float *z, size_t ld, float *results);
+
+static const int32_t *padded_targets(struct trm_device *device)
+{
+  int32_t *target = targets(PADDED_B, PADDED_C);
+
+  target[2] = TRM_IGNORE_INDEX;
+  return device_bytes(device, target, PADDED_B * sizeof(*target));
+}
+
+static void padded_softmax(struct trm_device *device, float *z, size_t ld, float *results)
+{
+  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
+    .z = z, .target = padded_targets(device), .scale = 0.5f, .smoothing = 0.1f, .loss = results,
+    .correct = results + PADDED_B, .dz = z, .b = PADDED_B, .c = PADDED_C, .ld = ld});
+}
+
+static void padded_shard(struct trm_device *device, float *z, size_t ld, float *results)
+{
+  static const struct trm_vocab_shard v = {100, 100 + PADDED_C, 5000};
+  const float *one = device_floats(device, (const float[PADDED_B]){1, 2, 3, 4, 5, 6, 7}, PADDED_B);
+  const int32_t *target = padded_targets(device);
+  float *stats = device_nan(device, PADDED_B * TRM_SCORES_FIELDS);
+
+  device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
+    .z = z, .target = target, .v = v, .stats = stats, .b = PADDED_B, .ld = ld});
+  device->ops->copy(device, results, stats, 3 * PADDED_B * sizeof(*stats));
+  device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
+    .z = z, .target = target, .v = v, .max = one, .sum = one, .scale = 0.5f, .smoothing = 0.1f, .dz = z, .b = PADDED_B,
+    .ld = ld});
+}
+
+static void padded_squares(struct trm_device *device, float *z, size_t ld, float *results)
+{
+  device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
+    .z = z, .target = device_floats(device, host_random(PADDED_B * PADDED_C, 3), PADDED_B * PADDED_C), .scale = 0.5f,
+    .loss = results, .correct = results + PADDED_B, .dz = z, .b = PADDED_B, .f = PADDED_C, .ld = ld});
+}
+
+void losses_padded(struct trm_device *device)
+{
+  static padded_loss *const losses[] = {padded_softmax, padded_shard, padded_squares};
+  static const char *const names[] = {"softmax, rows apart", "sharded softmax, rows apart", "squares, rows apart"};
+
+  for (size_t k = 0; k < COUNT(losses); k++) {
+    const float *z = host_random(PADDED_B * PADDED_C, 1);
+    float *packed = padded_rows(device, z, PADDED_C), *apart = padded_rows(device, z, PADDED_LD);
+    float *want = device_floats(device, host_floats(3 * PADDED_B), 3 * PADDED_B);
+    float *got = device_floats(device, host_floats(3 * PADDED_B), 3 * PADDED_B);
+
+    losses[k](device, packed, PADDED_C, want);
+    losses[k](device, apart, PADDED_LD, got);
+    check_same(names[k], read_floats(device, got, 3 * PADDED_B), read_floats(device, want, 3 * PADDED_B), 3 * PADDED_B);
+    padded_check(device, names[k], packed, apart);
   }
 }
 

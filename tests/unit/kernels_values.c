@@ -207,7 +207,7 @@ void values_rows(struct trm_device *device)
 void values_losses(struct trm_device *device)
 {
   for (size_t s = 0; s < COUNT(values_shape); s++) {
-    const size_t b = values_shape[s][0], c = values_shape[s][1], n = b * c;
+    const size_t b = values_shape[s][0], c = values_shape[s][1], ld = c + s % 2 * 5, n = b * ld;
     float *z = host_random(n, 1), *dz = host_floats(n), *loss = host_floats(b), *correct = host_floats(b);
     float *stats = host_floats(b * TRM_SCORES_FIELDS), *one = host_floats(b), *label = host_random(b, 2);
     int32_t *target = (int32_t *)host_floats(b);
@@ -220,13 +220,15 @@ void values_losses(struct trm_device *device)
     }
     softmax_cross_entropy_values(device, 0, (struct trm_softmax_cross_entropy){
       .z = z, .target = target, .scale = 0.5f, .smoothing = s % 2 ? 0.1f : 0, .loss = loss, .correct = correct,
-      .dz = s % 3 ? dz : z, .b = b, .c = c});
+      .dz = s % 3 ? dz : z, .b = b, .c = c, .ld = ld});
     softmax_shard_stats_values(device, 0, (struct trm_softmax_shard_stats){
-      .z = z, .target = target, .v = v, .stats = stats, .b = b});
+      .z = z, .target = target, .v = v, .stats = stats, .b = b, .ld = ld});
     softmax_shard_gradient_values(device, 0, (struct trm_softmax_shard_gradient){
-      .z = z, .target = target, .v = v, .max = one, .sum = one, .scale = 0.5f, .smoothing = 0.1f, .dz = z, .b = b});
+      .z = z, .target = target, .v = v, .max = one, .sum = one, .scale = 0.5f, .smoothing = 0.1f, .dz = z, .b = b,
+      .ld = ld});
     mean_squared_error_values(device, 0, (struct trm_mean_squared_error){
-      .z = z, .target = host_random(n, 9), .scale = 3, .loss = loss, .correct = correct, .dz = dz, .b = b, .f = c});
+      .z = z, .target = host_random(n, 9), .scale = 3, .loss = loss, .correct = correct, .dz = dz, .b = b, .f = c,
+      .ld = ld});
     logistic_values(device, 0, (struct trm_margin_loss){
       .z = z, .target = label, .scale = 2, .loss = loss, .correct = correct, .dz = dz, .b = b});
     hinge_values(device, 0, (struct trm_margin_loss){

@@ -196,6 +196,7 @@ ON_DEVICES(softmax_bad_target)
 ON_DEVICES(softmax_parts)
 ON_DEVICES(softmax_part_bad_target)
 ON_DEVICES(squares_reference)
+ON_DEVICES(losses_padded)
 ON_DEVICES(margins_reference)
 ON_DEVICES(row_norm_reference)
 ON_DEVICES(embedding_reference)
@@ -285,6 +286,7 @@ int main(void)
     {"softmax sharded by class", test_softmax_parts},
     {"softmax sharded by class: target out of range", test_softmax_part_bad_target},
     {"squared error against double", test_squares_reference},
+    {"losses of rows that lie apart", test_losses_padded},
     {"logistic and hinge against double", test_margins_reference},
     {"layer norm and RMS norm against double", test_row_norm_reference},
     {"embedding against double", test_embedding_reference},

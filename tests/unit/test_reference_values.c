@@ -124,7 +124,7 @@ static void check_rows(struct trm_device *device)
   dx = fresh(device, "softmax.z");
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
     .z = values(device, "softmax.z"), .target = device_bytes(device, target, sizeof(target)), .scale = 1, .loss = loss,
-    .dz = dx, .b = R, .c = C, .type = type});
+    .dz = dx, .b = R, .c = C, .ld = C, .type = type});
   check_floats(device, "softmax.y", loss);
   check(device, "softmax.dz", dx);
 }
