@@ -73,13 +73,13 @@ static size_t linear_units(const struct trm_layer *layer)
 /* Scores that the product alone writes, of many classes, begin at multiples of 128 bytes (64 of bfloat16): loads of a
  * row, by the loss and by the two products behind it, are then aligned vectors, which a GPU's matrix units need
  * (GPT-2's 50,257 tokens: 50,304). Rows of at least 1,024 grow by 6% at most, and shorter ones are in caches anyway. */
-enum { SCORES_MULTIPLE = 64, SCORES_LEAST = 1024 };
+enum { SCORES_UNIT = 64, MIN_SCORES = 1024 };
 
 static size_t linear_output_ld(const struct trm_layer *layer)
 {
   const size_t n = linear_units(layer);
-  const bool pads = layer->is_output && !layer->sparse_input && !linear_bias(layer) && n >= SCORES_LEAST;
-  return pads ? (n + SCORES_MULTIPLE - 1) / SCORES_MULTIPLE * SCORES_MULTIPLE : n;
+  const bool pads = layer->is_output && !layer->sparse_input && !linear_bias(layer) && n >= MIN_SCORES;
+  return pads ? (n + SCORES_UNIT - 1) / SCORES_UNIT * SCORES_UNIT : n;
 }
 
 static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (R, K) */,
