@@ -8,6 +8,11 @@ static size_t channel_bytes(const struct channel *channel, int number)
   return number < channel->messages ? channel->rows[number] * channel->width : 0;
 }
 
+static void channel_event_wait(struct channel *channel, int number)
+{
+  channel->device->ops->event_wait(channel->device, &channel->event[number % CHANNEL_DEPTH]);
+}
+
 static void channel_wait(struct channel *channel, int number)
 {
   struct trm_comm *comm = channel->comm;
@@ -16,13 +21,52 @@ static void channel_wait(struct channel *channel, int number)
   *channel->wait_s += comm->ops->clock(comm) - before;
 }
 
+/* Begins the send or the receive of a message. */
 static void channel_post(struct channel *channel, int number)
 {
+  struct trm_comm *comm = channel->comm;
   const size_t n = channel_bytes(channel, number);
   const int at = number % CHANNEL_DEPTH;
-  if (n)
-    channel->comm->ops->receive_begin(channel->comm, channel->buffer[at], n, TRM_BYTE, channel->peer, channel->tag,
-                                      &channel->request[at]);
+  if (n && channel->receives)
+    comm->ops->receive_begin(comm, channel->buffer[at], n, TRM_BYTE, channel->peer, channel->tag,
+                             &channel->request[at]);
+  else if (n)
+    comm->ops->send_begin(comm, channel->buffer[at], n, TRM_BYTE, channel->peer, channel->tag, &channel->request[at]);
+}
+
+/* Begins those sends or receives before message `end` whose buffers are ready, in order; all: waits for them. */
+static bool channel_post_ready(struct channel *channel, int end, bool all)
+{
+  struct trm_device *device = channel->device;
+  for (; channel->posted < end; channel->posted++) {
+    if (all)
+      channel_event_wait(channel, channel->posted);
+    else if (!device->ops->event_done(device, &channel->event[channel->posted % CHANNEL_DEPTH]))
+      return false;
+    channel_post(channel, channel->posted);
+  }
+  return true;
+}
+
+bool channel_progress(struct channel *channel, bool all)
+{
+  if (!channel->open)
+    return true;
+  if (!channel->receives)
+    return channel_post_ready(channel, channel->copied, all);
+  channel_post_ready(channel, channel->copied + CHANNEL_DEPTH, false);
+  return true;
+}
+
+/* Releases the buffers, when their sends are complete. */
+static void channel_release(struct channel *channel)
+{
+  for (int i = 0; i < CHANNEL_DEPTH; i++) {
+    channel_wait(channel, i);
+    if (channel->buffer[i])
+      channel->device->ops->unpin(channel->device, channel->buffer[i]);
+    trm_free(channel->buffer[i]);
+  }
 }
 
 /* Makes the buffers large enough for all messages of the run. */
@@ -33,10 +77,10 @@ static void channel_reserve(struct channel *channel)
     max = channel_bytes(channel, i) > max ? channel_bytes(channel, i) : max;
   if (max <= channel->capacity)
     return;
+  channel_release(channel);
   for (int i = 0; i < CHANNEL_DEPTH; i++) {
-    channel_wait(channel, i);
-    trm_free(channel->buffer[i]);
     channel->buffer[i] = trm_alloc(max, "messages between stages");
+    channel->device->ops->pin(channel->device, channel->buffer[i], max);
   }
   channel->capacity = max;
 }
@@ -69,55 +113,77 @@ void channels_create(struct channel channel[CHANNELS], struct trm_pipeline *pipe
   }
 }
 
-void channel_begin(struct channel *channel, const size_t *rows, int messages)
+void channel_begin(struct channel *channel, struct trm_device *device, const size_t *rows, int messages)
 {
   if (!channel->open)
     return;
+  channel->device = device;
   channel->rows = rows;
   channel->messages = messages;
+  for (int i = 0; i < CHANNEL_DEPTH; i++)
+    channel_event_wait(channel, i);
   channel_reserve(channel);
-  for (int i = 0; i < CHANNEL_DEPTH && channel->receives; i++)
-    channel_post(channel, i);
+  channel->copied = channel->posted = 0;
+  channel_progress(channel, false);
 }
 
-void channel_send(struct channel *channel, struct trm_device *device, const void *from, int number)
+void channel_send(struct channel *channel, const void *from, int number)
 {
   const size_t n = channel->open ? channel_bytes(channel, number) : 0;
   const int at = number % CHANNEL_DEPTH;
   struct trm_comm *comm = channel->comm;
-  if (!n)
+  if (!channel->open)
     return;
-  channel_wait(channel, number); /* for the previous send from this buffer */
+  if (n) {
+    channel_post_ready(channel, number - CHANNEL_DEPTH + 1, true);
+    channel_wait(channel, number); /* for the previous send from this buffer */
+  }
   const double before = comm->ops->clock(comm);
-  device->ops->download(device, channel->buffer[at], from, n);
-  comm->ops->send_begin(comm, channel->buffer[at], n, TRM_BYTE, channel->peer, channel->tag, &channel->request[at]);
+  if (n)
+    channel->device->ops->download_begin(channel->device, channel->buffer[at], from, n, &channel->event[at]);
+  channel->copied = number + 1;
+  channel_progress(channel, false);
   *channel->comm_s += comm->ops->clock(comm) - before;
 }
 
-int channel_receive(struct channel *channel, struct trm_device *device, void *to, int number)
+void channel_protect(struct channel *channel, int slot, int slots)
+{
+  for (int i = channel->copied - CHANNEL_DEPTH; channel->open && i < channel->copied; i++)
+    if (i >= 0 && i % slots == slot)
+      channel->device->ops->await(channel->device, &channel->event[i % CHANNEL_DEPTH]);
+}
+
+bool channel_has_arrived(struct channel *channel, int number)
+{
+  return !channel->open || channel->comm->ops->test(&channel->request[number % CHANNEL_DEPTH]);
+}
+
+void channel_receive(struct channel *channel, void *to, int number)
 {
   const size_t n = channel->open ? channel_bytes(channel, number) : 0;
+  const int at = number % CHANNEL_DEPTH;
   struct trm_comm *comm = channel->comm;
   if (!channel->open)
-    return TRM_OK;
+    return;
+  channel_wait(channel, number);
+  const double before = comm->ops->clock(comm);
   if (n) {
-    channel_wait(channel, number);
-    const double before = comm->ops->clock(comm);
-    device->ops->upload(device, to, channel->buffer[number % CHANNEL_DEPTH], n);
-    if (!device->host_memory)
-      TRM_CHECK(device->ops->sync(device)); /* before the buffer is reused */
-    *channel->comm_s += comm->ops->clock(comm) - before;
+    channel->device->ops->upload_begin(channel->device, to, channel->buffer[at], n, &channel->event[at]);
+    channel->device->ops->await(channel->device, &channel->event[at]);
   }
-  channel_post(channel, number + CHANNEL_DEPTH);
-  return TRM_OK;
+  channel->copied = number + 1;
+  channel_post_ready(channel, number + 2, true); /* the next one at least */
+  channel_progress(channel, false);
+  *channel->comm_s += comm->ops->clock(comm) - before;
 }
 
 void channel_free(struct channel *channel)
 {
-  if (!channel->open)
+  if (!channel->device)
     return;
   for (int i = 0; i < CHANNEL_DEPTH; i++) {
-    channel->comm->ops->wait(&channel->request[i]);
-    trm_free(channel->buffer[i]);
+    channel_event_wait(channel, i); /* after a failure */
+    channel->device->ops->event_free(channel->device, &channel->event[i]);
   }
+  channel_release(channel);
 }

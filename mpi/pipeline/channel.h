@@ -1,5 +1,7 @@
 /* A channel carries activations or gradients from one chunk of the model to the next, one message per micro-batch, in
- * order (private to mpi/pipeline). A few host buffers let receives be posted ahead and sends complete later. */
+ * order (private to mpi/pipeline). A few host buffers let receives be posted ahead and sends complete later. Copies
+ * between them and a device with memory of its own run beside the passes: a message is sent when it has arrived in its
+ * buffer, and a buffer takes another one when its copy to the device is done, by channel_progress. */
 #pragma once
 
 #include "core/comm.h"
@@ -20,17 +22,28 @@ struct channel {
   const size_t *rows;           /* (messages) rows of each, not owned; messages without rows are not sent */
   int messages;                 /* no receives are posted beyond */
   size_t capacity;              /* bytes of each buffer */
+  struct trm_device *device;    /* of the run; NULL before the first one */
   void *buffer[CHANNEL_DEPTH];  /* host */
   struct trm_request *request[CHANNEL_DEPTH];
+  struct trm_event event[CHANNEL_DEPTH]; /* of the buffer's copy to or from the device */
+  int copied; /* messages of the run whose copies have begun */
+  int posted; /* messages of the run whose sends or receives have begun */
   double *wait_s, *comm_s;      /* times are added to these */
 };
 
 /* comm: the stages. Times waiting and copying are added to the pipeline's wait_s and comm_s. */
 void channels_create(struct channel channel[CHANNELS], struct trm_pipeline *pipeline, struct trm_comm *comm, int chunk);
 /* Begins a run of messages, and posts the first receives. Of an earlier run only sends may be in flight. */
-void channel_begin(struct channel *channel, const size_t *rows, int messages);
-/* Sends message `number` from a device array (rows, width), which may be overwritten on return. */
-void channel_send(struct channel *channel, struct trm_device *device, const void *from, int number);
-/* Waits for message `number` and copies it into a device array (rows, width). Posts a later receive. */
-int channel_receive(struct channel *channel, struct trm_device *device, void *to, int number);
+void channel_begin(struct channel *channel, struct trm_device *device, const size_t *rows, int messages);
+/* Sends message `number` from a device array (rows, width), now or when channel_progress finds that it is in its
+ * buffer. Calls that write the array come after channel_protect. */
+void channel_send(struct channel *channel, const void *from, int number);
+/* Lets later calls of the device come after the copies of messages from the arrays of this slot, of so many. */
+void channel_protect(struct channel *channel, int slot, int slots);
+/* Waits for message `number`, and begins to copy it into a device array (rows, width), for later calls of the device.
+ * A later receive takes the buffer when the copy is done. */
+void channel_receive(struct channel *channel, void *to, int number);
+/* Begins sends and receives whose buffers are ready. Returns false if a message is not sent yet; all: waits for it. */
+bool channel_progress(struct channel *channel, bool all);
+bool channel_has_arrived(struct channel *channel, int number); /* receives only; posted */
 void channel_free(struct channel *channel); /* waits for sends */

@@ -1,8 +1,11 @@
-/* Actions of a schedule: for each one a stage waits for its input, computes, and sends the result. Activations and
+/* Actions of a schedule: for each one a stage waits for its input, computes, and sends the result. A device with memory
+ * of its own computes the next action while the result is on its way to the host: it is sent by the progress between
+ * layers, or before this rank waits for others. Activations and
  * gradients go through channels (channel.h); the loss sums of a batch come from the last stage, which has them
  * before any stage has finished the batch (batch_losses.h). */
 #include "mpi/pipeline/executor.h"
 
+#include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
 
@@ -21,11 +24,73 @@ static double executor_now(const struct executor *e)
   return e->comm->ops->clock(e->comm);
 }
 
-/* Makes MPI progress between layers. */
+/* Begins the sends and receives whose buffers are ready. Returns false if a message is not sent yet; all: waits. */
+static bool executor_post_messages(struct executor *e, bool all)
+{
+  bool sent = true;
+  for (int c = 0; c < e->pipeline->schedule.chunks && !e->device->host_memory; c++)
+    for (int kind = 0; kind < CHANNELS; kind++)
+      sent &= channel_progress(&e->channel[c][kind], all);
+  return sent;
+}
+
+void executor_send_all(struct executor *e)
+{
+  executor_post_messages(e, true);
+}
+
+/* Between layers. */
 static void executor_progress(void *context)
 {
-  struct trm_comm *comm = context;
-  comm->ops->progress(comm);
+  struct executor *e = context;
+  executor_post_messages(e, false);
+  e->comm->ops->progress(e->comm);
+}
+
+/* Waits for the device; meanwhile messages of earlier passes go on. */
+static int executor_wait(void *context)
+{
+  struct executor *e = context;
+  struct trm_device *device = e->device;
+  if (!e->mark) {
+    e->mark = trm_alloc(sizeof *e->mark, "the pipeline");
+    device->ops->pin(device, e->mark, sizeof *e->mark);
+  }
+  device->ops->download_begin(device, e->mark, device->number, sizeof *e->mark, &e->marked);
+  while (!device->ops->event_done(device, &e->marked))
+    executor_progress(e);
+  return device->ops->sync(device);
+}
+
+void executor_free_mark(struct executor *e)
+{
+  if (!e->mark)
+    return;
+  e->device->ops->event_wait(e->device, &e->marked);
+  e->device->ops->event_free(e->device, &e->marked);
+  e->device->ops->unpin(e->device, e->mark);
+  trm_free(e->mark);
+}
+
+/* Receives the message of an action into a device array. Messages of earlier passes are sent before this rank
+ * blocks. */
+static void executor_receive(struct executor *e, struct channel *channel, void *to, int micro)
+{
+  const double before = executor_now(e);
+  while (!executor_post_messages(e, false) && !channel_has_arrived(channel, micro))
+    e->comm->ops->progress(e->comm);
+  e->pipeline->wait_s += executor_now(e) - before;
+  channel_receive(channel, to, micro);
+}
+
+/* Selects the arrays of an action, which earlier messages may still be copied from. */
+static void executor_select(struct executor *e, const struct trm_action *action)
+{
+  struct channel *channel = e->channel[action->chunk];
+  const int slot = action->micro % e->slots;
+  trm_model_select(e->pipeline->model, action->chunk, slot);
+  channel_protect(&channel[ACTIVATION_OUT], slot, e->slots);
+  channel_protect(&channel[GRADIENT_OUT], slot, e->slots);
 }
 
 /* Fills the pass of a micro-batch over one chunk. */
@@ -35,6 +100,8 @@ static int executor_make_pass(struct executor *e, const struct trm_action *actio
   const int slot = action->micro % e->slots, batch = action->micro / e->micros, micro = action->micro % e->micros;
   const bool features = executor_is_first(e, action->chunk), targets = executor_is_last(e, action->chunk);
   struct trm_input *input = &e->input[slot];
+  if (run->collective)
+    executor_send_all(e);
   if (action->kind == TRM_FORWARD && (features || targets))
     TRM_CHECK(run->input(run->context, batch, micro, slot, features, targets, input));
   *pass = run->pass;
@@ -47,7 +114,8 @@ static int executor_make_pass(struct executor *e, const struct trm_action *actio
     return trm_error(TRM_FAILED, "micro-batch %d has %zu rows, not the %zu that the stages were told", micro,
                      pass->input->rows, e->rows[action->micro]);
   pass->progress = e->comm->size > 1 ? executor_progress : NULL;
-  pass->progress_context = e->comm;
+  pass->wait = e->device->host_memory ? NULL : executor_wait;
+  pass->progress_context = e;
   pass->first_row = e->first_row[action->micro];
   pass->scale = run->batch[batch].scale;
   pass->beta = micro ? 1 : 0;
@@ -75,19 +143,18 @@ int executor_forward(struct executor *e, const struct trm_action *action, struct
   struct channel *channel = e->channel[action->chunk];
   const struct trm_shape *shape;
   struct trm_pass pass;
-  trm_model_select(model, action->chunk, action->micro % e->slots);
-  TRM_CHECK(
-    channel_receive(&channel[ACTIVATION_IN], e->device, trm_model_chunk_input(model, false, &shape), action->micro));
+  executor_select(e, action);
+  executor_receive(e, &channel[ACTIVATION_IN], trm_model_chunk_input(model, false, &shape), action->micro);
   TRM_CHECK(executor_make_pass(e, action, &pass));
   timing->began = executor_now(e);
   trm_model_forward(model, &pass);
   if (executor_is_last(e, action->chunk))
     TRM_CHECK(trm_model_loss(model, &pass, sums));
   else
-    TRM_CHECK(e->device->ops->sync(e->device));
+    TRM_CHECK(trm_pass_wait(&pass));
   executor_slow_down(e, action, timing->began);
   timing->ended = executor_now(e);
-  channel_send(&channel[ACTIVATION_OUT], e->device, trm_model_chunk_output(model, false, &shape), action->micro);
+  channel_send(&channel[ACTIVATION_OUT], trm_model_chunk_output(model, false, &shape), action->micro);
   return TRM_OK;
 }
 
@@ -134,18 +201,19 @@ static int executor_backward(struct executor *e, const struct trm_action *action
   struct trm_pass pass;
   struct ready_context to = {e, action->micro / e->micros, action->micro % e->micros == 0};
   const bool last_micro = action->micro % e->micros == e->micros - 1;
-  trm_model_select(model, action->chunk, action->micro % e->slots);
-  TRM_CHECK(
-    channel_receive(&channel[GRADIENT_IN], e->device, trm_model_chunk_output(model, true, &shape), action->micro));
-  if (last_micro && action->chunk == model->chunks - 1 && !executor_is_last(e, action->chunk))
+  executor_select(e, action);
+  executor_receive(e, &channel[GRADIENT_IN], trm_model_chunk_output(model, true, &shape), action->micro);
+  if (last_micro && action->chunk == model->chunks - 1 && !executor_is_last(e, action->chunk)) {
+    executor_send_all(e);
     batch_losses_receive(&e->losses, to.batch, &e->pipeline->wait_s);
+  }
   TRM_CHECK(executor_make_pass(e, action, &pass));
   timing->began = executor_now(e);
   TRM_CHECK(trm_model_backward(model, &pass,
                                last_micro || executor_overwrites_gradient(e) ? executor_on_grad_ready : NULL, &to));
   executor_slow_down(e, action, timing->began);
   timing->ended = executor_now(e);
-  channel_send(&channel[GRADIENT_OUT], e->device, trm_model_chunk_input(model, true, &shape), action->micro);
+  channel_send(&channel[GRADIENT_OUT], trm_model_chunk_input(model, true, &shape), action->micro);
   return TRM_OK;
 }
 
@@ -202,6 +270,7 @@ static void executor_truncate_run(struct executor *e, int batch)
 static int executor_batch_end(struct executor *e, int batch)
 {
   const struct trm_pipeline_run *run = e->run;
+  executor_send_all(e);
   TRM_CHECK(tied_allreduce(&e->tied, e->device, executor_overwrites_gradient(e), &e->pipeline->wait_s));
   TRM_CHECK(executor_tied_ready(e, batch));
   if (batch + 1 < e->batches)
@@ -234,6 +303,7 @@ int executor_run(struct executor *e, const struct trm_action *action, struct trm
     TRM_CHECK(executor_forward(e, action, timing, executor_batch_sums(e, batch)));
     if (last_micro && executor_is_last(e, action->chunk)) {
       executor_batch_sums(e, batch)->stop_requests += stops;
+      executor_send_all(e);
       batch_losses_send(&e->losses, batch);
     }
   } else {

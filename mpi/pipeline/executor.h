@@ -16,6 +16,8 @@ struct executor {
   struct versions versions;
   struct batch_losses losses;
   struct trm_device *device;  /* from the first run on */
+  double *mark;               /* host: the target of a copy that ends when the calls before it have; owned */
+  struct trm_event marked;    /* of it */
   struct trm_input *input;    /* (slots) set by run->input, for the chunk that reads features or targets */
   struct trm_input rows_only; /* input of all other chunks */
   int slots;
@@ -32,6 +34,10 @@ struct executor {
 /* Runs one action of training: the pass, and after the last backward pass of a batch its update. Sends to and receives
  * from other stages: all stages run the actions of one schedule. */
 int executor_run(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing);
+
+/* Sends all messages that wait for their copies to the host. */
+void executor_send_all(struct executor *e);
+void executor_free_mark(struct executor *e);
 
 /* Runs a forward pass; on the last stage adds to *sums. */
 int executor_forward(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing,

@@ -52,6 +52,7 @@ static void pipeline_destroy(struct trm_pipeline *pipeline)
   for (int c = 0; c < pipeline->schedule.chunks; c++)
     for (int kind = 0; kind < CHANNELS; kind++)
       channel_free(&e->channel[c][kind]);
+  executor_free_mark(e);
   tied_free(&e->tied, e->device);
   versions_free(&e->versions);
   batch_losses_free(&e->losses);
@@ -98,7 +99,7 @@ static int pipeline_run_begin(struct executor *e, const struct trm_pipeline_run 
   }
   for (int c = 0; c < pipeline->schedule.chunks; c++)
     for (int kind = 0; kind < (backward ? CHANNELS : GRADIENT_IN); kind++)
-      channel_begin(&e->channel[c][kind], e->rows, (int)count);
+      channel_begin(&e->channel[c][kind], e->device, e->rows, (int)count);
   return TRM_OK;
 }
 
@@ -136,6 +137,7 @@ static int pipeline_train_run(struct executor *e, const struct trm_pipeline_run 
       status = executor_run(e, &action[i], &pipeline->event[pipeline->events++]);
   trm_free(action);
   TRM_CHECK(status);
+  executor_send_all(e);
   batch_losses_end(&e->losses);
   versions_end(&e->versions);
   pipeline->runs++;
@@ -163,6 +165,7 @@ static int pipeline_evaluate_run(struct executor *e, const struct trm_pipeline_r
     status = executor_forward(e, &action[i], &timing, sums);
   }
   trm_free(action);
+  executor_send_all(e);
   return status;
 }
 

@@ -194,6 +194,7 @@ struct trm_pass {
   void (*await_weights)(void *context, size_t low, size_t high);
   void *weights_context;
   void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
+  int (*wait)(void *context);      /* in place of the device's sync, with progress; NULL: sync */
   void *progress_context;
   bool skipped;                  /* trm_evaluate takes the modeled time alone and leaves its sums 0 */
   bool weights_kept;             /* the weights are those of this model's last forward pass */

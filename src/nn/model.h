@@ -161,6 +161,9 @@ void *trm_model_chunk_output(const struct trm_model *model, bool gradient, const
 /* Forward alone: scores (B, C) are left in model->scores. */
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
 
+/* Waits until the device has made the calls of the pass. */
+int trm_pass_wait(const struct trm_pass *pass);
+
 /* Copies the scores of `rows` vectors, of tokens each position's, from vector `first` on to the host: (rows, C). */
 void trm_model_read_scores(const struct trm_model *model, size_t first, size_t rows, float *host);
 

@@ -335,14 +335,21 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   if (ready && model->statistics && model->current_chunk == 0)
     TRM_CHECK(ready(context, model->parameters - model->statistics, model->parameters));
   pass_hold_statistics(model, pass, TRM_ACQUIRE_BACKWARD, false);
-  return pass->step ? TRM_OK : pass->device->ops->sync(pass->device);
+  return pass->step ? TRM_OK : trm_pass_wait(pass);
+}
+
+int trm_pass_wait(const struct trm_pass *pass)
+{
+  return pass->wait ? pass->wait(pass->progress_context) : pass->device->ops->sync(pass->device);
 }
 
 /* Returns the sums of the losses to the host. */
-static int pass_read_sums(struct trm_model *model, struct trm_loss_sums *sums)
+static int pass_read_sums(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
 {
   struct trm_device *device = model->device;
   struct trm_step step;
+  if (pass->wait)
+    TRM_CHECK(trm_pass_wait(pass));
   device->ops->download(device, &step, model->sums, sizeof step);
   sums->loss += step.loss;
   sums->correct += step.correct;
@@ -408,7 +415,7 @@ static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float
     ops->sum_losses(pass->device, &(struct trm_sum_losses){
       .loss = model->row_loss, .correct = model->row_correct, .step = step, .rows = call.rows});
   }
-  return pass->step ? TRM_OK : pass_read_sums(model, sums);
+  return pass->step ? TRM_OK : pass_read_sums(model, pass, sums);
 }
 
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)

@@ -39,6 +39,7 @@ struct trm_pipeline_run {
   struct trm_pass pass; /* fields common to all passes: input, first_row, beta, scale and progress are not read */
   const struct trm_pipeline_batch *batch; /* (batches) */
   int batches;                            /* 1 in an evaluation and with schedules that flush */
+  bool collective; /* input or passes may wait for ranks of other axes: before these, all messages are sent */
   void *context;
   /* Sets *input to the rows of a micro-batch: the first chunk's input if `features`, the loss's if `targets`. Called
    * only where one of the two is true. *input is valid until the next call with this slot. */

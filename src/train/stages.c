@@ -203,6 +203,12 @@ static int stages_step(void *context, int batch, struct trm_loss_sums *sums)
   return trainer_log(t, number + 1, run->inflight[batch].high - t->position, sums, rate);
 }
 
+/* True if passes or their input wait for ranks of other axes. */
+static bool stages_wait_for_others(const struct trainer *t, const struct trm_dataset *dataset)
+{
+  return dataset->streamed || t->tensor || t->arrays.provider || trainer_passes_reduce(t);
+}
+
 /* Sets inflight[b] and rows (micros): this rank's shard of batch b, split into micro-batches. */
 static struct trm_pipeline_batch stages_batch(const struct stages_run *run, size_t b, size_t *rows)
 {
@@ -237,6 +243,7 @@ static int stages_train(struct trainer *t, uint64_t first, size_t batches, struc
   const struct trm_pipeline_run passes = {.pass = trainer_pass(t),
                                           .batch = batch,
                                           .batches = (int)batches,
+                                          .collective = stages_wait_for_others(t, t->data),
                                           .context = &run,
                                           .input = stages_train_input,
                                           .grad_ready = stages_gradient_ready,
@@ -320,7 +327,8 @@ int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, stru
   }
   batch.rows = rows;
   struct trm_pipeline_run run = {
-    .pass = trainer_pass(t), .batch = &batch, .batches = 1, .context = &e, .input = stages_test_input};
+    .pass = trainer_pass(t), .batch = &batch, .batches = 1, .collective = stages_wait_for_others(t, dataset),
+    .context = &e, .input = stages_test_input};
   run.pass.training = false;
   *sums = (struct trm_loss_sums){0};
   const int status = s->pipeline.ops->evaluate(&s->pipeline, &run, sums);

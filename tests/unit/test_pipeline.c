@@ -2,6 +2,7 @@
  * branches, schedules, numbers of micro-batches, uneven and empty micro-batches, a device with separate memory; tied
  * weights; evaluation; idle times; the split of layers into stages. Meant for 1 to 4 ranks. */
 #include "pipeline_stage.h"
+#include "support/pretend_device.h"
 
 /* Gives a stage the features or targets that it requests. */
 static int give_input(void *context, int batch, int micro, int slot, bool features, bool targets,
@@ -253,6 +254,17 @@ static void test_large(void)
   trm_device_close(&cpu);
 }
 
+/* A stage's device computes while its messages are on their way to the host. */
+static void test_copies(void)
+{
+  static struct trm_device pretend;
+  CU_ASSERT_FATAL(pretend_device_open(&pretend, 1) == TRM_OK);
+  large(&pretend);
+  const struct pretend_device_record record = pretend_device_record(&pretend);
+  CU_ASSERT(world->size == 1 || record.beside_downloads > 0);
+  pretend_device_close(&pretend);
+}
+
 /* -- gradients released after each micro-batch (parameter providers) */
 
 struct keeper {
@@ -478,6 +490,7 @@ int main(int argc, char **argv)
                          {"convolutions", test_convolutions},
                          {"gpt, tied", test_gpt},
                          {"large messages", test_large},
+                         {"copies beside passes", test_copies},
                          {"gradients with a parameter provider", test_given},
                          {"idle times", test_bubble},
                          {"balanced cut", test_balance},
