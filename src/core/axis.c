@@ -12,10 +12,20 @@ void trm_axis_open(struct trm_axis *axis, struct trm_comm *comm, struct trm_devi
   *axis = (struct trm_axis){.comm = comm, .device = device};
 }
 
+static void axis_free_buffer(struct trm_axis *axis, int which)
+{
+  const struct trm_device_ops *ops = axis->device->ops;
+  ops->event_wait(axis->device, &axis->uploaded);
+  if (axis->buffer[which])
+    ops->unpin(axis->device, axis->buffer[which]);
+  trm_free(axis->buffer[which]);
+}
+
 void trm_axis_close(struct trm_axis *axis)
 {
   for (int b = 0; b < BUFFERS; b++)
-    trm_free(axis->buffer[b]);
+    axis_free_buffer(axis, b);
+  axis->device->ops->event_free(axis->device, &axis->uploaded);
   if (axis->node) {
     axis->node->ops->unshare(axis->node, &axis->shared);
     axis->node->ops->release(axis->node);
@@ -35,12 +45,14 @@ static void axis_end(struct trm_axis *axis, const char *name, double began)
   trm_trace_end(name, TRM_TRACE_COMMUNICATION, began, TRM_TRACE_NO_IDS);
 }
 
-/* Returns memory for n elements of `size` bytes. */
+/* Returns memory for n elements of `size` bytes, when no result is on its way from there. */
 static void *axis_buffer(struct trm_axis *axis, int which, size_t n, size_t size)
 {
+  axis->device->ops->event_wait(axis->device, &axis->uploaded);
   if (axis->capacity[which] < n * size) {
-    trm_free(axis->buffer[which]);
+    axis_free_buffer(axis, which);
     axis->buffer[which] = trm_alloc(n * size, "parts of other ranks");
+    axis->device->ops->pin(axis->device, axis->buffer[which], n * size);
     axis->capacity[which] = n * size;
   }
   return axis->buffer[which];
@@ -66,8 +78,10 @@ static void *axis_host_output(struct trm_axis *axis, int which, void *x, size_t 
 
 static void axis_upload_output(struct trm_axis *axis, const void *host, void *x, size_t n, size_t size)
 {
-  if (host != x)
-    axis->device->ops->upload(axis->device, x, host, n * size);
+  if (host == x)
+    return;
+  axis->device->ops->upload_begin(axis->device, x, host, n * size, &axis->uploaded);
+  axis->device->ops->await(axis->device, &axis->uploaded);
 }
 
 static struct axis_sharding axis_sharding_of(const struct trm_axis *axis, size_t outer, size_t n, size_t inner,
