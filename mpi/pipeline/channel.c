@@ -50,7 +50,7 @@ static bool channel_post_ready(struct channel *channel, int end, bool all)
 
 bool channel_progress(struct channel *channel, bool all)
 {
-  if (!channel->open)
+  if (!channel->device) /* it is not open, or has not begun */
     return true;
   if (!channel->receives)
     return channel_post_ready(channel, channel->copied, all);
@@ -120,11 +120,16 @@ void channel_begin(struct channel *channel, struct trm_device *device, const siz
   channel->device = device;
   channel->rows = rows;
   channel->messages = messages;
-  for (int i = 0; i < CHANNEL_DEPTH; i++)
-    channel_event_wait(channel, i);
   channel_reserve(channel);
   channel->copied = channel->posted = 0;
   channel_progress(channel, false);
+}
+
+void channel_end(struct channel *channel)
+{
+  channel_progress(channel, true);
+  for (int i = 0; i < CHANNEL_DEPTH && channel->open; i++)
+    channel_event_wait(channel, i);
 }
 
 void channel_send(struct channel *channel, const void *from, int number)

@@ -33,8 +33,10 @@ struct channel {
 
 /* comm: the stages. Times waiting and copying are added to the pipeline's wait_s and comm_s. */
 void channels_create(struct channel channel[CHANNELS], struct trm_pipeline *pipeline, struct trm_comm *comm, int chunk);
-/* Begins a run of messages, and posts the first receives. Of an earlier run only sends may be in flight. */
+/* Begins a run of messages, and posts the first receives. Of an earlier run only sends may be in flight. end: begins
+ * the sends that are left, and waits for all copies. */
 void channel_begin(struct channel *channel, struct trm_device *device, const size_t *rows, int messages);
+void channel_end(struct channel *channel);
 /* Sends message `number` from a device array (rows, width), now or when channel_progress finds that it is in its
  * buffer. Calls that write the array come after channel_protect. */
 void channel_send(struct channel *channel, const void *from, int number);

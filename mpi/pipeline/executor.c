@@ -34,7 +34,8 @@ static bool executor_post_messages(struct executor *e, bool all)
   return sent;
 }
 
-void executor_send_all(struct executor *e)
+/* Sends all messages that wait for their copies to the host: before this rank waits for others. */
+static void executor_send_all(struct executor *e)
 {
   executor_post_messages(e, true);
 }

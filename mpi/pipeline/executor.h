@@ -35,8 +35,6 @@ struct executor {
  * from other stages: all stages run the actions of one schedule. */
 int executor_run(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing);
 
-/* Sends all messages that wait for their copies to the host. */
-void executor_send_all(struct executor *e);
 void executor_free_mark(struct executor *e);
 
 /* Runs a forward pass; on the last stage adds to *sums. */

@@ -103,6 +103,14 @@ static int pipeline_run_begin(struct executor *e, const struct trm_pipeline_run 
   return TRM_OK;
 }
 
+/* Sends the last messages; no array of the model is in a copy any more. */
+static void pipeline_run_end(struct executor *e, bool backward)
+{
+  for (int c = 0; c < e->pipeline->schedule.chunks; c++)
+    for (int kind = 0; kind < (backward ? CHANNELS : GRADIENT_IN); kind++)
+      channel_end(&e->channel[c][kind]);
+}
+
 static int pipeline_train_check(const struct trm_pipeline *pipeline, const struct trm_pipeline_run *run)
 {
   const struct trm_model *model = pipeline->model;
@@ -137,7 +145,7 @@ static int pipeline_train_run(struct executor *e, const struct trm_pipeline_run 
       status = executor_run(e, &action[i], &pipeline->event[pipeline->events++]);
   trm_free(action);
   TRM_CHECK(status);
-  executor_send_all(e);
+  pipeline_run_end(e, true);
   batch_losses_end(&e->losses);
   versions_end(&e->versions);
   pipeline->runs++;
@@ -165,7 +173,7 @@ static int pipeline_evaluate_run(struct executor *e, const struct trm_pipeline_r
     status = executor_forward(e, &action[i], &timing, sums);
   }
   trm_free(action);
-  executor_send_all(e);
+  pipeline_run_end(e, false);
   return status;
 }
 

@@ -14,10 +14,8 @@ void trm_axis_open(struct trm_axis *axis, struct trm_comm *comm, struct trm_devi
 
 static void axis_free_buffer(struct trm_axis *axis, int which)
 {
-  const struct trm_device_ops *ops = axis->device->ops;
-  ops->event_wait(axis->device, &axis->uploaded);
   if (axis->buffer[which])
-    ops->unpin(axis->device, axis->buffer[which]);
+    axis->device->ops->unpin(axis->device, axis->buffer[which]);
   trm_free(axis->buffer[which]);
 }
 
@@ -25,7 +23,6 @@ void trm_axis_close(struct trm_axis *axis)
 {
   for (int b = 0; b < BUFFERS; b++)
     axis_free_buffer(axis, b);
-  axis->device->ops->event_free(axis->device, &axis->uploaded);
   if (axis->node) {
     axis->node->ops->unshare(axis->node, &axis->shared);
     axis->node->ops->release(axis->node);
@@ -45,10 +42,9 @@ static void axis_end(struct trm_axis *axis, const char *name, double began)
   trm_trace_end(name, TRM_TRACE_COMMUNICATION, began, TRM_TRACE_NO_IDS);
 }
 
-/* Returns memory for n elements of `size` bytes, when no result is on its way from there. */
+/* Returns memory for n elements of `size` bytes. */
 static void *axis_buffer(struct trm_axis *axis, int which, size_t n, size_t size)
 {
-  axis->device->ops->event_wait(axis->device, &axis->uploaded);
   if (axis->capacity[which] < n * size) {
     axis_free_buffer(axis, which);
     axis->buffer[which] = trm_alloc(n * size, "parts of other ranks");
@@ -78,10 +74,8 @@ static void *axis_host_output(struct trm_axis *axis, int which, void *x, size_t 
 
 static void axis_upload_output(struct trm_axis *axis, const void *host, void *x, size_t n, size_t size)
 {
-  if (host == x)
-    return;
-  axis->device->ops->upload_begin(axis->device, x, host, n * size, &axis->uploaded);
-  axis->device->ops->await(axis->device, &axis->uploaded);
+  if (host != x)
+    axis->device->ops->upload(axis->device, x, host, n * size);
 }
 
 static struct axis_sharding axis_sharding_of(const struct trm_axis *axis, size_t outer, size_t n, size_t inner,

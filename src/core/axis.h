@@ -20,7 +20,6 @@ struct trm_axis {
   int half;                  /* half of the slots that is used next: 0 or 1 */
   void *buffer[5];           /* (capacity) host; grow */
   size_t capacity[5];        /* bytes */
-  struct trm_event uploaded; /* the copy of the latest result from its buffer, if the device has other memory */
 };
 
 void trm_axis_open(struct trm_axis *axis, struct trm_comm *comm, struct trm_device *device);
