@@ -73,7 +73,7 @@ static void openblas_gemm(const struct trm_gemm *p)
     trm_abort_on_error(
       trm_error(TRM_FAILED, BLAS_NAME ": a product (%zu, %zu) x (%zu, %zu) is too large for the library's integers",
                 p->m, p->k, p->k, p->n));
-  const struct product_limits limits = {(size_t)blas_threads, BLOCK_MIN_WORK};
+  const struct product_limits limits = {(size_t)blas_threads, BLOCK_MIN_WORK, 1};
   openblas_keep_to_one_thread();
   product_run_widened(p, &limits, blas_threads, openblas_multiply_block);
 }

@@ -70,7 +70,7 @@ static void product_grid(const struct trm_gemm *p, const struct product_limits *
   for (size_t r = 1; r <= limits->max_blocks; r++)
     for (size_t c = 1; c <= limits->max_blocks / r; c++) {
       const double height = (double)product_max_part(p->m, r), width = (double)product_max_part(p->n, c);
-      const double cost = height * width + PACKING * (height + width);
+      const double cost = (height * width + PACKING * (height + width)) * (c > 1 ? limits->part_of_rows : 1);
       const size_t smallest = product_min_part(p->m, r) * product_min_part(p->n, c) * p->k;
 
       if ((r > 1 || c > 1) && (smallest < limits->min_work || cost >= best))

@@ -35,8 +35,9 @@ typedef void product_block(const struct trm_gemm *p, const struct block *block, 
 
 /* Block sizes of C. */
 struct product_limits {
-  size_t max_blocks;  /* blocks */
-  size_t min_work; /* multiply-adds of a block */
+  size_t max_blocks;   /* blocks */
+  size_t min_work;     /* multiply-adds of a block */
+  double part_of_rows; /* cost of a block of parts of C's rows, relative to one of whole rows, of the same size */
 };
 
 /* Computes a product with up to `threads` threads; inside a parallel region with the calling thread. In a block k is at

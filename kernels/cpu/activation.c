@@ -22,41 +22,103 @@ CPU_INLINE float activation_gelu_slope(float x)
   return gate + x * gate * (e * gate) * GELU_SLOPE * (1.0f + 3.0f * GELU_CUBE * x * x);
 }
 
-CPU_CLONES static void activation_forward_body(const void *arguments, size_t low, size_t high)
+/* NaN is not <= 0 and stays */
+CPU_INLINE float activation_relu(float x)
 {
-  const struct trm_activation_forward *it = arguments;
-  const float *x = (const float *)it->x + low;
-  float *y = (float *)it->y + low;
-  const size_t n = high - low;
+  return x <= 0.0f ? 0.0f : x;
+}
+
+CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_activation_forward *it, size_t low,
+                                   size_t high)
+{
+  const void *in = it->x;
+  void *y = it->y;
 
   switch (it->kind) {
-  case TRM_RELU: /* a NaN is not <= 0 and stays */
+  case TRM_RELU:
 #pragma omp simd
-    for (size_t i = 0; i < n; i++)
-      y[i] = x[i] <= 0.0f ? 0.0f : x[i];
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, y, i, activation_relu(cpu_value(type, in, i)));
     break;
   case TRM_TANH:
 #pragma omp simd
-    for (size_t i = 0; i < n; i++)
-      y[i] = math_tanh(x[i]);
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, y, i, math_tanh(cpu_value(type, in, i)));
     break;
   case TRM_SIGMOID:
 #pragma omp simd
-    for (size_t i = 0; i < n; i++)
-      y[i] = math_sigmoid(x[i]);
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, y, i, math_sigmoid(cpu_value(type, in, i)));
     break;
   case TRM_GELU:
 #pragma omp simd
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = low; i < high; i++) {
+      const float x = cpu_value(type, in, i);
       float density;
 
-      y[i] = x[i] * math_normal(x[i], &density);
+      cpu_set(type, y, i, x * math_normal(x, &density));
     }
     break;
   case TRM_GELU_TANH:
 #pragma omp simd
-    for (size_t i = 0; i < n; i++)
-      y[i] = x[i] * math_sigmoid(activation_gelu_argument(x[i]));
+    for (size_t i = low; i < high; i++) {
+      const float x = cpu_value(type, in, i);
+
+      cpu_set(type, y, i, x * math_sigmoid(activation_gelu_argument(x)));
+    }
+    break;
+  }
+}
+
+CPU_CLONES static void activation_forward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct trm_activation_forward *it = arguments;
+
+  CPU_BY_TYPE(it->type, activation_forward, it, low, high);
+}
+
+CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_activation_backward *it, size_t low,
+                                    size_t high)
+{
+  const void *in = it->x, *out = it->y, *dy = it->dy;
+  void *dx = it->dx;
+
+  switch (it->kind) {
+  case TRM_RELU:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, dx, i, cpu_value(type, out, i) <= 0.0f ? 0.0f : cpu_value(type, dy, i));
+    break;
+  case TRM_TANH:
+#pragma omp simd
+    for (size_t i = low; i < high; i++) {
+      const float y = cpu_value(type, out, i);
+
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * (1.0f - y * y));
+    }
+    break;
+  case TRM_SIGMOID:
+#pragma omp simd
+    for (size_t i = low; i < high; i++) {
+      const float y = cpu_value(type, out, i);
+
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * (y * (1.0f - y)));
+    }
+    break;
+  case TRM_GELU:
+#pragma omp simd
+    for (size_t i = low; i < high; i++) {
+      const float x = cpu_value(type, in, i);
+      float density;
+      const float gate = math_normal(x, &density);
+
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * (gate + x * density));
+    }
+    break;
+  case TRM_GELU_TANH:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * activation_gelu_slope(cpu_value(type, in, i)));
     break;
   }
 }
@@ -64,40 +126,8 @@ CPU_CLONES static void activation_forward_body(const void *arguments, size_t low
 CPU_CLONES static void activation_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct trm_activation_backward *it = arguments;
-  const float *x = it->x, *y = it->y, *dy = it->dy;
-  float *dx = it->dx;
 
-  switch (it->kind) {
-  case TRM_RELU:
-#pragma omp simd
-    for (size_t i = low; i < high; i++)
-      dx[i] = y[i] <= 0.0f ? 0.0f : dy[i];
-    break;
-  case TRM_TANH:
-#pragma omp simd
-    for (size_t i = low; i < high; i++)
-      dx[i] = dy[i] * (1.0f - y[i] * y[i]);
-    break;
-  case TRM_SIGMOID:
-#pragma omp simd
-    for (size_t i = low; i < high; i++)
-      dx[i] = dy[i] * (y[i] * (1.0f - y[i]));
-    break;
-  case TRM_GELU:
-#pragma omp simd
-    for (size_t i = low; i < high; i++) {
-      float density;
-      const float gate = math_normal(x[i], &density);
-
-      dx[i] = dy[i] * (gate + x[i] * density);
-    }
-    break;
-  case TRM_GELU_TANH:
-#pragma omp simd
-    for (size_t i = low; i < high; i++)
-      dx[i] = dy[i] * activation_gelu_slope(x[i]);
-    break;
-  }
+  CPU_BY_TYPE(it->type, activation_backward, it, low, high);
 }
 
 static double activation_work(enum trm_activation kind)
@@ -107,16 +137,10 @@ static double activation_work(enum trm_activation kind)
 
 void cpu_activation_forward(struct trm_device *device, const struct trm_activation_forward *call)
 {
-  cpu_for_values(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_forward_body, call,
-                 CPU_VALUES(call->type, *call, CPU_READS(*call, x, 1), CPU_WRITES(*call, y, 1)));
+  cpu_for(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_forward_body, call);
 }
 
 void cpu_activation_backward(struct trm_device *device, const struct trm_activation_backward *call)
 {
-  const bool gelu = call->kind == TRM_GELU || call->kind == TRM_GELU_TANH;
-
-  cpu_for_values(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_backward_body, call,
-                 CPU_VALUES(call->type, *call, CPU_ACCESS(*call, x, 1, gelu ? TRM_READS : 0),
-                            CPU_ACCESS(*call, y, 1, gelu ? 0 : TRM_READS), CPU_READS(*call, dy, 1),
-                            CPU_WRITES(*call, dx, 1)));
+  cpu_for(device, call->n, CPU_GRANULE, activation_work(call->kind), activation_backward_body, call);
 }

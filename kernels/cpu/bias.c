@@ -1,25 +1,30 @@
 /* Bias: added to every row; its gradient is the sum over rows. */
 #include "kernels/cpu/values.h"
 
-CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void bias_add(enum trm_value_type type, const struct trm_bias_add *it, size_t low, size_t high)
 {
-  const struct trm_bias_add *it = arguments;
   const size_t n = it->n;
   const float *bias = it->bias;
 
   for (size_t i = low; i < high; i++) {
-    float *y = (float *)it->y + i * n;
+    void *y = (char *)it->y + i * n * trm_value_bytes(type);
 
 #pragma omp simd
     for (size_t j = 0; j < n; j++)
-      y[j] += bias[j];
+      cpu_set(type, y, j, cpu_value(type, y, j) + bias[j]);
   }
+}
+
+CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t high)
+{
+  const struct trm_bias_add *it = arguments;
+
+  CPU_BY_TYPE(it->type, bias_add, it, low, high);
 }
 
 void cpu_bias_add(struct trm_device *device, const struct trm_bias_add *call)
 {
-  cpu_for_values(device, call->b, 1, (double)call->n, bias_add_body, call,
-                 CPU_VALUES(call->type, *call, CPU_UPDATES(*call, y, call->n)));
+  cpu_for(device, call->b, 1, (double)call->n, bias_add_body, call);
 }
 
 /* A work item is a column. Rows are added in blocks of SUM_ROWS in float, blocks in double, in order: a column's sum
@@ -27,12 +32,11 @@ void cpu_bias_add(struct trm_device *device, const struct trm_bias_add *call)
 #define SUM_ROWS 16
 #define SUM_COLUMNS 512
 
-CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void bias_backward(enum trm_value_type type, const struct trm_bias_backward *it, size_t low, size_t high)
 {
-  const struct trm_bias_backward *it = arguments;
   const size_t n = it->n;
   double total[SUM_COLUMNS];
-  float block[SUM_COLUMNS], widened[SUM_COLUMNS];
+  float block[SUM_COLUMNS];
 
   for (size_t first = low; first < high; first += SUM_COLUMNS) {
     const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
@@ -46,11 +50,11 @@ CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, siz
       for (size_t j = 0; j < width; j++)
         block[j] = 0;
       for (size_t i = row; i < end; i++) {
-        const float *dy = cpu_read(it->type, it->dy, i * n + first, width, widened);
+        const void *dy = (const char *)it->dy + (i * n + first) * trm_value_bytes(type);
 
 #pragma omp simd
         for (size_t j = 0; j < width; j++)
-          block[j] += dy[j];
+          block[j] += cpu_value(type, dy, j);
       }
 #pragma omp simd
       for (size_t j = 0; j < width; j++)
@@ -59,6 +63,13 @@ CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, siz
     for (size_t j = 0; j < width; j++)
       db[j] = it->beta == 0 ? (float)total[j] : (float)((double)it->beta * db[j] + total[j]);
   }
+}
+
+CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct trm_bias_backward *it = arguments;
+
+  CPU_BY_TYPE(it->type, bias_backward, it, low, high);
 }
 
 void cpu_bias_backward(struct trm_device *device, const struct trm_bias_backward *call)

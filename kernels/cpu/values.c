@@ -95,22 +95,26 @@ void cpu_for_values(struct trm_device *device, size_t n, size_t granule, double 
 
 /* -- the kernels */
 
-CPU_CLONES static void values_add_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void values_add(enum trm_value_type type, const struct trm_add *it, size_t low, size_t high)
 {
-  const struct trm_add *it = arguments;
-  const float *a = it->a, *b = it->b;
-  float *y = it->y;
+  const void *a = it->a, *b = it->b;
+  void *y = it->y;
 
 #pragma omp simd
   for (size_t i = low; i < high; i++)
-    y[i] = a[i] + b[i];
+    cpu_set(type, y, i, cpu_value(type, a, i) + cpu_value(type, b, i));
+}
+
+CPU_CLONES static void values_add_body(const void *arguments, size_t low, size_t high)
+{
+  const struct trm_add *it = arguments;
+
+  CPU_BY_TYPE(it->type, values_add, it, low, high);
 }
 
 void cpu_add(struct trm_device *device, const struct trm_add *call)
 {
-  cpu_for_values(device, call->n, CPU_GRANULE, 2, values_add_body, call,
-                 CPU_VALUES(call->type, *call, CPU_READS(*call, a, 1), CPU_READS(*call, b, 1),
-                            CPU_WRITES(*call, y, 1)));
+  cpu_for(device, call->n, CPU_GRANULE, 2, values_add_body, call);
 }
 
 static void values_convert_body(const void *arguments, size_t low, size_t high)

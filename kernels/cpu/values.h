@@ -3,7 +3,8 @@
  *
  * A body whose items are consecutive parts of its arrays is written for floats alone, and run by cpu_for_values. Where
  * items are columns, channels or heads, bodies read and write parts of rows with the functions below. float32 is never
- * copied by either. */
+ * copied by either. The element-wise bodies that a transformer spends most time in convert within their loops
+ * (cpu_value, cpu_set), which are compiled once for each type (CPU_BY_TYPE). */
 #pragma once
 
 #include "core/device_arrays.h"
@@ -43,11 +44,28 @@ CPU_INLINE void cpu_write(enum trm_value_type type, const float *place, void *va
     to[i] = trm_bf16_round(place[i]);
 }
 
-/* Returns one value. */
+/* Returns, sets one value. */
 CPU_INLINE float cpu_value(enum trm_value_type type, const void *values, size_t at)
 {
   return type == TRM_VALUES_F32 ? ((const float *)values)[at] : trm_bf16_value(((const trm_bf16 *)values)[at]);
 }
+
+CPU_INLINE void cpu_set(enum trm_value_type type, void *values, size_t at, float x)
+{
+  if (type == TRM_VALUES_F32)
+    ((float *)values)[at] = x;
+  else
+    ((trm_bf16 *)values)[at] = trm_bf16_round(x);
+}
+
+/* Calls an inline function, whose first argument is a constant. */
+#define CPU_BY_TYPE(type, function, ...)                                     \
+  do {                                                                       \
+    if ((type) == TRM_VALUES_F32)                                            \
+      function(TRM_VALUES_F32, __VA_ARGS__);                                 \
+    else                                                                     \
+      function(TRM_VALUES_BF16, __VA_ARGS__);                                \
+  } while (0)
 
 enum { CPU_VALUE_ARRAYS = 4, CPU_ARGUMENTS = 256 };
 
