@@ -5,7 +5,8 @@
  * keys and values. So no sum depends on the number of threads.
  *
  * bfloat16: scores, exponentials and sums are float32; exponentials and the scores' gradients are rounded where they
- * are factors of products, as the queries, keys, values and dy are. */
+ * are factors of products, as the queries, keys, values and dy are. Of these a head's are copied to rows without gaps:
+ * oneDNN's products of such are faster. */
 #include <math.h>
 #include <string.h>
 
@@ -30,9 +31,10 @@ struct attention {
 
 /* A thread's part of the scratch memory. */
 struct tiles {
-  float *s, *ds;        /* (STRIP, T) scores, gradient of the probabilities */
-  void *p, *dp;         /* (STRIP, T) values: factors of products; float32: s and ds themselves */
-  float *q, *k, *v;     /* bfloat16: sums of products, (STRIP, E), (T, E), (T, E) */
+  float *s, *ds;    /* (queries, keys) of a strip: scores, gradient of the probabilities */
+  void *p, *dp;     /* (queries, keys) values: factors of products; float32: s and ds themselves */
+  float *q, *k, *v; /* bfloat16: sums of products, (STRIP, E), (T, E), (T, E) */
+  trm_bf16 *copies; /* bfloat16: (5, T, E) queries, keys, values, y, dy of a head */
 };
 
 static struct tiles attention_tiles(const struct attention *it)
@@ -43,13 +45,48 @@ static struct tiles attention_tiles(const struct attention *it)
   if (it->type == TRM_VALUES_F32)
     return (struct tiles){.s = s, .ds = s + scores, .p = s, .dp = s + scores};
   return (struct tiles){.s = s, .ds = s + scores, .p = s + 2 * scores, .dp = (trm_bf16 *)(s + 2 * scores) + scores,
-                        .q = q, .k = q + STRIP * e, .v = q + (STRIP + it->shape->t) * e};
+                        .q = q, .k = q + STRIP * e, .v = q + (STRIP + it->shape->t) * e,
+                        .copies = (trm_bf16 *)(q + (STRIP + 2 * it->shape->t) * e)};
 }
 
 /* Returns the address of an element. */
 static void *attention_at(const struct attention *it, const void *values, size_t element)
 {
   return (char *)values + element * trm_value_bytes(it->type);
+}
+
+/* Arrays of a head that are read, (T, E) each. */
+struct head {
+  const void *q, *k, *v, *y, *dy;
+  size_t ld, ld_y; /* of y and dy */
+};
+
+/* Returns the head's rows of an array, which begin at element `at`: in place, or their copy. */
+static const void *attention_rows(const struct attention *it, const void *values, size_t at, size_t ld, trm_bf16 *copy)
+{
+  const size_t e = it->shape->head_dim;
+
+  if (it->type == TRM_VALUES_F32)
+    return attention_at(it, values, at);
+  for (size_t i = 0; i < it->shape->t; i++)
+    memcpy(copy + i * e, (const trm_bf16 *)values + at + i * ld, e * sizeof *copy);
+  return copy;
+}
+
+/* Head h of sample b. */
+static struct head attention_head(const struct attention *it, const struct tiles *tiles, size_t b, size_t h)
+{
+  const size_t e = it->shape->head_dim, d = it->shape->heads * e, t = it->shape->t;
+  const size_t q = b * t * 3 * d + h * e, y = b * t * d + h * e;
+  const bool copied = it->type == TRM_VALUES_BF16;
+  trm_bf16 *copies = tiles->copies;
+
+  return (struct head){.q = attention_rows(it, it->qkv, q, 3 * d, copies),
+                       .k = attention_rows(it, it->qkv, q + d, 3 * d, copies + t * e),
+                       .v = attention_rows(it, it->qkv, q + 2 * d, 3 * d, copies + 2 * t * e),
+                       .y = it->dy ? attention_rows(it, it->y, y, d, copies + 3 * t * e) : NULL,
+                       .dy = it->dy ? attention_rows(it, it->dy, y, d, copies + 4 * t * e) : NULL,
+                       .ld = copied ? e : 3 * d, .ld_y = copied ? e : d};
 }
 
 /* A strip: its queries, and the keys that they attend to. */
@@ -70,6 +107,14 @@ static size_t attention_keys_seen(const struct trm_attention *shape, const struc
   return shape->causal ? strip->first + i + 1 : strip->keys;
 }
 
+/* Returns n rounded up to whole lanes: loops over so many keys have no remainder, masked ones are overwritten. */
+static size_t attention_lanes_end(const struct strip *strip, size_t n)
+{
+  const size_t end = (n + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
+
+  return end < strip->keys ? end : strip->keys;
+}
+
 static float attention_factor(const struct trm_attention *shape)
 {
   return 1 / sqrtf((float)shape->head_dim);
@@ -82,33 +127,29 @@ static float attention_alpha(const struct attention *it)
   return it->type == TRM_VALUES_F32 ? attention_factor(it->shape) : 1;
 }
 
-/* Turns s (queries, T) from scores into exponentials, 0 where masked, which p has as values; sets row (queries,
+/* Turns s (queries, keys) from scores into exponentials, 0 where masked, which p has as values; sets row (queries,
  * 2). */
 CPU_CLONES static void attention_strip_exp(const struct attention *it, const struct strip *strip,
                                            const struct tiles *tiles, float *row)
 {
   const struct trm_attention *shape = it->shape;
-  const float factor = attention_factor(shape);
+  /* rounding keeps the order of numbers: the maximum can be scaled after it is found */
+  const float factor = it->type == TRM_VALUES_F32 ? 1 : attention_factor(shape);
   float *s = tiles->s;
 
-  for (size_t i = 0; i < strip->queries; i++, s += shape->t, row += 2) {
-    const size_t n = attention_keys_seen(shape, strip, i);
+  for (size_t i = 0; i < strip->queries; i++, s += strip->keys, row += 2) {
+    const size_t n = attention_keys_seen(shape, strip, i), end = attention_lanes_end(strip, n);
+    const float maximum = cpu_lane_maximum(s, n) * factor;
     double total = 0;
 
-    if (it->type == TRM_VALUES_BF16) {
 #pragma omp simd
-      for (size_t j = 0; j < n; j++)
-        s[j] *= factor;
-    }
-    const float maximum = cpu_lane_maximum(s, n);
-#pragma omp simd
-    for (size_t j = 0; j < n; j++)
-      s[j] = math_exp(s[j] - maximum);
+    for (size_t j = 0; j < end; j++)
+      s[j] = math_exp(s[j] * factor - maximum);
     for (size_t low = 0; low < n; low += CPU_BLOCK)
       total += cpu_lane_sum(s + low, n - low < CPU_BLOCK ? n - low : CPU_BLOCK);
     for (size_t j = n; j < strip->keys; j++)
       s[j] = 0;
-    cpu_write(it->type, s, tiles->p, i * shape->t, strip->keys);
+    cpu_write(it->type, s, tiles->p, i * strip->keys, strip->keys);
     row[0] = maximum;
     row[1] = (float)(1 / total);
   }
@@ -136,27 +177,29 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
   const struct trm_attention *shape = it->shape;
   const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
   const struct tiles tiles = attention_tiles(it);
+  struct head head = {.q = NULL};
 
   for (size_t item = low; item < high; item++) {
-    const size_t head = item / it->strips, b = head / shape->heads, h = head % shape->heads;
+    const size_t number = item / it->strips, b = number / shape->heads, h = number % shape->heads;
     const struct strip strip = attention_strip(shape, item % it->strips);
-    const size_t q = b * t * 3 * d + h * e, at = (b * t + strip.first) * d + h * e, ld = tiles.q ? e : d;
-    const void *k = attention_at(it, it->qkv, q + d), *v = attention_at(it, it->qkv, q + 2 * d);
-    float *y = tiles.q ? tiles.q : (float *)it->y + at, *row = it->row + 2 * (head * t + strip.first);
+    const size_t at = (b * t + strip.first) * d + h * e, ld = tiles.q ? e : d;
+    float *y = tiles.q ? tiles.q : (float *)it->y + at, *row = it->row + 2 * (number * t + strip.first);
 
+    if (item == low || strip.first == 0)
+      head = attention_head(it, &tiles, b, h);
     it->blas->gemm(&(struct trm_gemm){
       .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = attention_alpha(it),
-      .a = attention_at(it, it->qkv, q + strip.first * 3 * d), .lda = 3 * d, .b = k, .ldb = 3 * d, .c = tiles.s,
-      .ldc = t, .type_ab = it->type});
+      .a = attention_at(it, head.q, strip.first * head.ld), .lda = head.ld, .b = head.k, .ldb = head.ld, .c = tiles.s,
+      .ldc = strip.keys, .type_ab = it->type});
     attention_strip_exp(it, &strip, &tiles, row);
     it->blas->gemm(&(struct trm_gemm){
-      .m = strip.queries, .n = e, .k = strip.keys, .alpha = 1, .a = tiles.p, .lda = t, .b = v, .ldb = 3 * d, .c = y,
-      .ldc = ld, .type_ab = it->type});
+      .m = strip.queries, .n = e, .k = strip.keys, .alpha = 1, .a = tiles.p, .lda = strip.keys, .b = head.v,
+      .ldb = head.ld, .c = y, .ldc = ld, .type_ab = it->type});
     attention_strip_scale(it, &strip, y, ld, row, at);
   }
 }
 
-/* Turns p (queries, T) from scaled scores into probabilities, and dp (queries, T) from the gradient of the
+/* Turns p (queries, keys) from scaled scores into probabilities, and dp (queries, keys) from the gradient of the
  * probabilities into that of the products q k. */
 CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p,
                                                 float *dp, const float *row)
@@ -164,7 +207,7 @@ CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shap
   const float factor = attention_factor(shape);
   float term[CPU_BLOCK];
 
-  for (size_t i = 0; i < strip->queries; i++, p += shape->t, dp += shape->t, row += 2) {
+  for (size_t i = 0; i < strip->queries; i++, p += strip->keys, dp += strip->keys, row += 2) {
     const size_t n = attention_keys_seen(shape, strip, i);
     const float maximum = row[0], scale = row[1];
     double total = 0;
@@ -190,27 +233,27 @@ CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shap
   }
 }
 
-/* The same of bfloat16, in one pass: the sum of p * dp over a row is that of dy * y, with y rounded. at: the element of
- * y where the strip begins. */
-CPU_CLONES static void attention_strip_gradient_bf16(const struct attention *it, const struct strip *strip,
-                                                     const struct tiles *tiles, const float *row, size_t at)
+/* The same of bfloat16, in one pass: the sum of p * dp over a row is that of dy * y, with y rounded; y, dy: (queries,
+ * E). */
+CPU_CLONES static void attention_strip_gradient_bf16(const struct trm_attention *shape, const struct strip *strip,
+                                                     const struct tiles *tiles, const float *row, const trm_bf16 *y,
+                                                     const trm_bf16 *dy)
 {
-  const struct trm_attention *shape = it->shape;
   const float factor = attention_factor(shape);
-  const trm_bf16 *y = it->y, *dy = it->dy;
 
-  for (size_t i = 0; i < strip->queries; i++, row += 2, at += shape->heads * shape->head_dim) {
-    const size_t n = attention_keys_seen(shape, strip, i);
-    const float maximum = row[0], scale = row[1], *s = tiles->s + i * shape->t, *ds = tiles->ds + i * shape->t;
-    trm_bf16 *p = (trm_bf16 *)tiles->p + i * shape->t, *dp = (trm_bf16 *)tiles->dp + i * shape->t;
+  for (size_t i = 0; i < strip->queries; i++, row += 2, y += shape->head_dim, dy += shape->head_dim) {
+    const size_t n = attention_keys_seen(shape, strip, i), end = attention_lanes_end(strip, n);
+    const size_t first = i * strip->keys;
+    const float maximum = row[0], scale = row[1], *s = tiles->s + first, *ds = tiles->ds + first;
+    trm_bf16 *p = (trm_bf16 *)tiles->p + first, *dp = (trm_bf16 *)tiles->dp + first;
     float *term = tiles->q;
 
 #pragma omp simd
     for (size_t j = 0; j < shape->head_dim; j++)
-      term[j] = trm_bf16_value(y[at + j]) * trm_bf16_value(dy[at + j]);
+      term[j] = trm_bf16_value(y[j]) * trm_bf16_value(dy[j]);
     const float mean = cpu_lane_sum(term, shape->head_dim);
 #pragma omp simd
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = 0; j < end; j++) {
       const float prob = math_exp(s[j] * factor - maximum) * scale;
 
       p[j] = trm_bf16_round(prob);
@@ -230,38 +273,39 @@ CPU_CLONES static void attention_round(const struct attention *it, const float *
     cpu_write(it->type, sums + i * e, it->dqkv, at + i * 3 * it->shape->heads * e, e);
 }
 
-/* Adds the strip to dk and dv, and computes its dq; q, at: the elements of qkv and y where the head begins. */
+/* Adds the strip to dk and dv, and computes its dq; q: the element of qkv where head `number` begins. */
 static void attention_backward_strip(const struct attention *it, const struct strip *strip, const struct tiles *tiles,
-                                     size_t head, size_t q, size_t at)
+                                     const struct head *head, size_t number, size_t q)
 {
   const size_t e = it->shape->head_dim, d = it->shape->heads * e, t = it->shape->t, ld = tiles->q ? e : 3 * d;
-  const size_t q_first = q + strip->first * 3 * d, at_first = at + strip->first * d;
-  const void *q_strip = attention_at(it, it->qkv, q_first), *dy_strip = attention_at(it, it->dy, at_first);
-  const float *row = it->row + 2 * (head * t + strip->first);
+  const size_t q_first = q + strip->first * 3 * d, y_first = strip->first * head->ld_y, keys = strip->keys;
+  const void *q_strip = attention_at(it, head->q, strip->first * head->ld);
+  const void *dy_strip = attention_at(it, head->dy, y_first);
+  const float *row = it->row + 2 * (number * t + strip->first);
   /* the last strip attends to all keys: it comes first, and overwrites */
   const float beta = strip->first + strip->queries == t ? 0 : 1;
   float *dq = tiles->q ? tiles->q : (float *)it->dqkv + q_first, *dk = tiles->q ? tiles->k : (float *)it->dqkv + q + d;
   float *dv = tiles->q ? tiles->v : dk + d;
 
   it->blas->gemm(&(struct trm_gemm){
-    .transpose_b = true, .m = strip->queries, .n = strip->keys, .k = e, .alpha = attention_alpha(it), .a = q_strip,
-    .lda = 3 * d, .b = attention_at(it, it->qkv, q + d), .ldb = 3 * d, .c = tiles->s, .ldc = t, .type_ab = it->type});
+    .transpose_b = true, .m = strip->queries, .n = keys, .k = e, .alpha = attention_alpha(it), .a = q_strip,
+    .lda = head->ld, .b = head->k, .ldb = head->ld, .c = tiles->s, .ldc = keys, .type_ab = it->type});
   it->blas->gemm(&(struct trm_gemm){
-    .transpose_b = true, .m = strip->queries, .n = strip->keys, .k = e, .alpha = 1, .a = dy_strip, .lda = d,
-    .b = attention_at(it, it->qkv, q + 2 * d), .ldb = 3 * d, .c = tiles->ds, .ldc = t, .type_ab = it->type});
+    .transpose_b = true, .m = strip->queries, .n = keys, .k = e, .alpha = 1, .a = dy_strip, .lda = head->ld_y,
+    .b = head->v, .ldb = head->ld, .c = tiles->ds, .ldc = keys, .type_ab = it->type});
   if (it->type == TRM_VALUES_F32)
     attention_strip_gradient(it->shape, strip, tiles->s, tiles->ds, row);
   else
-    attention_strip_gradient_bf16(it, strip, tiles, row, at_first);
+    attention_strip_gradient_bf16(it->shape, strip, tiles, row, (const trm_bf16 *)head->y + y_first, dy_strip);
   it->blas->gemm(&(struct trm_gemm){
-    .transpose_a = true, .m = strip->keys, .n = e, .k = strip->queries, .alpha = 1, .a = tiles->p, .lda = t,
-    .b = dy_strip, .ldb = d, .beta = beta, .c = dv, .ldc = ld, .type_ab = it->type});
+    .transpose_a = true, .m = keys, .n = e, .k = strip->queries, .alpha = 1, .a = tiles->p, .lda = keys,
+    .b = dy_strip, .ldb = head->ld_y, .beta = beta, .c = dv, .ldc = ld, .type_ab = it->type});
   it->blas->gemm(&(struct trm_gemm){
-    .transpose_a = true, .m = strip->keys, .n = e, .k = strip->queries, .alpha = 1, .a = tiles->dp, .lda = t,
-    .b = q_strip, .ldb = 3 * d, .beta = beta, .c = dk, .ldc = ld, .type_ab = it->type});
+    .transpose_a = true, .m = keys, .n = e, .k = strip->queries, .alpha = 1, .a = tiles->dp, .lda = keys,
+    .b = q_strip, .ldb = head->ld, .beta = beta, .c = dk, .ldc = ld, .type_ab = it->type});
   it->blas->gemm(&(struct trm_gemm){
-    .m = strip->queries, .n = e, .k = strip->keys, .alpha = 1, .a = tiles->dp, .lda = t,
-    .b = attention_at(it, it->qkv, q + d), .ldb = 3 * d, .c = dq, .ldc = ld, .type_ab = it->type});
+    .m = strip->queries, .n = e, .k = keys, .alpha = 1, .a = tiles->dp, .lda = keys, .b = head->k, .ldb = head->ld,
+    .c = dq, .ldc = ld, .type_ab = it->type});
   attention_round(it, dq, strip->queries, q_first);
 }
 
@@ -272,13 +316,14 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
   const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
   const struct tiles tiles = attention_tiles(it);
 
-  for (size_t head = low; head < high; head++) {
-    const size_t b = head / shape->heads, h = head % shape->heads, q = b * t * 3 * d + h * e;
+  for (size_t number = low; number < high; number++) {
+    const size_t b = number / shape->heads, h = number % shape->heads, q = b * t * 3 * d + h * e;
+    const struct head head = attention_head(it, &tiles, b, h);
 
-    for (size_t number = it->strips; number-- > 0;) {
-      const struct strip strip = attention_strip(shape, number);
+    for (size_t i = it->strips; i-- > 0;) {
+      const struct strip strip = attention_strip(shape, i);
 
-      attention_backward_strip(it, &strip, &tiles, head, q, b * t * d + h * e);
+      attention_backward_strip(it, &strip, &tiles, &head, number, q);
     }
     if (tiles.q) {
       attention_round(it, tiles.k, t, q + d);
@@ -295,7 +340,7 @@ static void attention_run(struct trm_device *device, struct attention *it, size_
 
   it->blas = device->blas;
   it->per_thread = it->type == TRM_VALUES_F32 ? 2 * STRIP * shape->t
-                                              : 3 * STRIP * shape->t + (STRIP + 2 * shape->t) * shape->head_dim;
+                                              : 3 * STRIP * shape->t + (STRIP + 5 * shape->t) * shape->head_dim;
   it->scratch = cpu_scratch(device, (size_t)device->threads * it->per_thread * sizeof(float));
   if (device->blas->set_serial)
     device->blas->set_serial(true);
