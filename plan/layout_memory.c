@@ -170,6 +170,7 @@ static int layout_memory_count_passes(const struct trm_layout_job *job, const st
   const bool several = models->stages > 1;
   const int slots = several ? trm_schedule_slots(&models->schedule, stage) : 1;
   TRM_CHECK(trm_model_parse_recompute(layout->recompute, &model->recompute));
+  TRM_CHECK(trm_model_set_loss_chunk(model, (size_t)job->options->train.loss_chunk));
   struct trm_dry_run_account *account = layout_memory_of_device(job, accounts);
   models->device.account = account;
   const size_t before = trm_memory_allocated();

@@ -52,6 +52,7 @@ int trm_planner_open(struct trm_planner *planner, const struct trm_options *opti
   TRM_CHECK(trm_model_create(&planner->full_model, options->model,
                              trm_choice_text("train.loss", options->train.loss), planner->job.spec));
   planner->full_model.smoothing = (float)options->train.smoothing;
+  TRM_CHECK(trm_model_set_loss_chunk(&planner->full_model, (size_t)options->train.loss_chunk));
   return trm_model_set_values(&planner->full_model, options->train.activations);
 }
 

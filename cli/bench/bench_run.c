@@ -116,6 +116,7 @@ int bench_run_open(struct bench_run *run)
     TRM_CHECK(bench_run_parse_shape(run->input, &run->spec.shape));
   TRM_CHECK(trm_model_create(&run->model, run->text, trm_choice_text("train.loss", options->train.loss), &run->spec));
   TRM_CHECK(trm_model_set_values(&run->model, options->train.activations));
+  TRM_CHECK(trm_model_set_loss_chunk(&run->model, (size_t)options->train.loss_chunk));
   TRM_CHECK(trm_optimizer_create(&run->optimizer, options, &run->model));
   TRM_CHECK(bench_run_open_strategy(run));
   trm_model_share_rounded(&run->model, run->strategy.w, run->strategy.rounded);

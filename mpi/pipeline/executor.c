@@ -149,7 +149,7 @@ int executor_forward(struct executor *e, const struct trm_action *action, struct
   TRM_CHECK(executor_make_pass(e, action, &pass));
   timing->began = executor_now(e);
   trm_model_forward(model, &pass);
-  if (executor_is_last(e, action->chunk))
+  if (executor_is_last(e, action->chunk) && !pass.training)
     TRM_CHECK(trm_model_loss(model, &pass, sums));
   else
     TRM_CHECK(trm_pass_wait(&pass));
@@ -194,7 +194,21 @@ static int executor_on_grad_ready(void *context, size_t low, size_t high)
   return executor_notify_ready(e, to->batch, low, high);
 }
 
-static int executor_backward(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing)
+/* The loss of a micro-batch, just before its backward pass; after the batch's last one the other stages get the sums. */
+static int executor_loss(struct executor *e, const struct trm_action *action, const struct trm_pass *pass, double stops)
+{
+  struct trm_loss_sums *sums = executor_batch_sums(e, action->micro / e->micros);
+  TRM_CHECK(trm_model_loss(e->pipeline->model, pass, sums));
+  if (action->micro % e->micros < e->micros - 1)
+    return TRM_OK;
+  sums->stop_requests += stops;
+  executor_send_all(e);
+  batch_losses_send(&e->losses, action->micro / e->micros);
+  return TRM_OK;
+}
+
+static int executor_backward(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing,
+                             double stops)
 {
   struct trm_model *model = e->pipeline->model;
   struct channel *channel = e->channel[action->chunk];
@@ -210,6 +224,8 @@ static int executor_backward(struct executor *e, const struct trm_action *action
   }
   TRM_CHECK(executor_make_pass(e, action, &pass));
   timing->began = executor_now(e);
+  if (executor_is_last(e, action->chunk))
+    TRM_CHECK(executor_loss(e, action, &pass, stops));
   TRM_CHECK(trm_model_backward(model, &pass,
                                last_micro || executor_overwrites_gradient(e) ? executor_on_grad_ready : NULL, &to));
   executor_slow_down(e, action, timing->began);
@@ -302,13 +318,8 @@ int executor_run(struct executor *e, const struct trm_action *action, struct trm
   versions_use(&e->versions, action, batch);
   if (action->kind == TRM_FORWARD) {
     TRM_CHECK(executor_forward(e, action, timing, executor_batch_sums(e, batch)));
-    if (last_micro && executor_is_last(e, action->chunk)) {
-      executor_batch_sums(e, batch)->stop_requests += stops;
-      executor_send_all(e);
-      batch_losses_send(&e->losses, batch);
-    }
   } else {
-    TRM_CHECK(executor_backward(e, action, timing));
+    TRM_CHECK(executor_backward(e, action, timing, stops));
     if (last_micro && action->chunk == 0)
       TRM_CHECK(executor_batch_end(e, batch));
   }

@@ -23,7 +23,7 @@ struct trm_data_options {
   bool shuffle, flip, drop_last;
 };
 struct trm_train_options {
-  int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience;
+  int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience, loss_chunk;
   double stop_delta, smoothing;
   enum trm_loss_kind loss;
   enum trm_value_type activations;

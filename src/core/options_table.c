@@ -49,6 +49,8 @@ const struct trm_option trm_option_table[] = {
    "loss function (auto: chosen by the kind of target)"),
   {"train.label_smoothing", TRM_OPTION_REAL, AT(train.smoothing), "0", 0, 0.9999999, NULL,
    "part of the target probability that is spread over all classes (softmax_cross_entropy)"},
+  INT(train.loss_chunk, "0", 0, INFINITY,
+   "rows of scores, of tokens positions, whose last layer and loss are computed at a time, for less memory (0: all)"),
   CHOICE(train.activations, "f32", WORDS("f32", "bf16"),
    "type of activations, their gradients and the weights in products (bf16: half the memory); all sums are float32"),
 

@@ -37,9 +37,17 @@ struct blocks {
   int input;
 };
 
+/* Returns true if the layer is computed with the loss, in chunks. */
+static bool arena_is_chunked(const struct blocks *blocks, int layer)
+{
+  return blocks->plan->loss_chunk && layer == blocks->last - 1;
+}
+
 static size_t arena_value_bytes(const struct blocks *blocks, int layer)
 {
-  return blocks->layer[layer].output_rows * trm_layer_output_elements(&blocks->layer[layer]) *
+  const struct trm_layer *l = &blocks->layer[layer];
+  const size_t vectors = l->output_rows * trm_layer_output_vectors(l), chunk = blocks->plan->loss_chunk;
+  return (arena_is_chunked(blocks, layer) && chunk < vectors ? chunk : vectors) * trm_layer_output_ld(l) *
          trm_value_bytes(blocks->request->values);
 }
 
@@ -78,7 +86,7 @@ static void arena_set_times(struct blocks *blocks, bool training)
         blocks->recompute_time[i] = time++;
     for (int i = end - 1; i >= begin; i--, time++)
       if (blocks->layer[i].needs_dy)
-        blocks->backward_time[i] = time;
+        blocks->backward_time[i] = arena_is_chunked(blocks, i) ? blocks->last : time;
   }
 }
 
@@ -144,7 +152,7 @@ static void arena_plan_layer(struct blocks *blocks, int i, bool training)
   const struct trm_layer *layer = &blocks->layer[i];
   const int last = blocks->last;
   const bool recompute = training && blocks->plan->recompute[i], backward = training && layer->needs_dy;
-  blocks->value[i] = arena_place_value(blocks, i, i, false);
+  blocks->value[i] = arena_place_value(blocks, i, arena_is_chunked(blocks, i) ? last : i, false);
   arena_extend_life(blocks, blocks->value[i], blocks->last_read[i]);
   if (layer->workspace || layer->workspace_fixed) {
     const size_t bytes = (layer->workspace_fixed + layer->rows * layer->workspace) * sizeof(float);
@@ -152,7 +160,8 @@ static void arena_plan_layer(struct blocks *blocks, int i, bool training)
     blocks->work[last + i] = recompute ? arena_add_block(blocks, bytes, blocks->recompute_time[i]) : blocks->work[i];
     arena_extend_life(blocks, blocks->work[last + i], backward ? blocks->backward_time[i] : i);
   }
-  const int time[] = {i, recompute ? blocks->recompute_time[i] : NONE, backward ? blocks->backward_time[i] : NONE};
+  const bool chunked = arena_is_chunked(blocks, i);
+  const int time[] = {chunked ? NONE : i, recompute ? blocks->recompute_time[i] : NONE, backward ? blocks->backward_time[i] : NONE};
   const struct trm_parameter *weight = blocks->request->copy_weights ? trm_layer_product_weight(layer) : NULL;
   for (int k = 0; k < 3; k++) {
     if (layer->scratch && time[k] != NONE)
@@ -161,6 +170,8 @@ static void arena_plan_layer(struct blocks *blocks, int i, bool training)
       blocks->copy[k * last + i] =
         arena_add_block(blocks, weight->count * trm_value_bytes(blocks->request->values), time[k]);
   }
+  if (chunked)
+    blocks->copy[i] = blocks->copy[2 * last + i];
 }
 
 /* Returns true if the layer reads the values of the batch. */
@@ -263,12 +274,12 @@ static int arena_compare_blocks(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Marks arrays that live from forward to backward, and those sent or received at the ends of the chain. */
+/* Marks arrays that live from forward to the loss or longer, and those sent or received at the ends of the chain. */
 static void arena_mark_persistent(struct blocks *blocks)
 {
   for (int b = 0; b < blocks->count; b++)
     blocks->block[b].persistent =
-      blocks->block[b].first_use <= blocks->last && blocks->block[b].last_use >= blocks->last;
+      blocks->block[b].first_use < blocks->last && blocks->block[b].last_use >= blocks->last;
   const int first = blocks->first;
   if (blocks->layer[first].from == TRM_FROM_NONE) {
     blocks->block[blocks->value[first]].persistent = true;
@@ -363,6 +374,7 @@ struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first,
   struct trm_arena_plan *plan = arena_alloc_plan(first, last);
   trm_recompute_plan(layer, first, last, request->training ? request->recompute_blocks : 0,
                      request->separate_transient && !layer[last - 1].is_output, plan->segment_end, plan->recompute);
+  plan->loss_chunk = request->training ? request->loss_chunk : 0;
   struct blocks blocks = {.layer = layer, .plan = plan, .request = request, .first = first, .last = last};
   trm_layers_set_rows(layer, first, last, request->rows);
   arena_create_blocks(&blocks);

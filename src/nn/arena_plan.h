@@ -26,6 +26,8 @@ struct trm_arena_plan {
   size_t *copy; /* (3, layers) of the copies of the layer's weights, likewise; unused without copy_weights */
   struct trm_gradient_flow *flow; /* (layers, 2): for the operands that need a gradient */
   size_t input; /* offset of the batch as values; unused unless reads_input */
+  size_t loss_chunk; /* vectors of the last layer that are computed at a time; 0: all. The layer's forward and backward are
+                        then at the time of the loss */
   bool reads_input; /* the batch is converted (convert_input), and a layer reads it */
   size_t bytes; /* of the arena, for `rows` rows */
   size_t transient_offset; /* larger offsets are into memory shared by the slots; SIZE_MAX: none */
@@ -38,6 +40,7 @@ struct trm_arena_request {
   size_t convert_input;    /* values of a row of the batch, which is converted to the type; 0: it is read as it is */
   bool copy_weights;       /* a layer converts the weights that its products read just before each use */
   int recompute_blocks;    /* blocks per segment, 0: no recomputation */
+  size_t loss_chunk;       /* of the plan, in training; 0: all vectors at a time */
   bool separate_transient; /* arrays of a single pass are placed after the others, in memory shared by micro-batches in
                               flight, except values and gradients at the ends of the chain. The last segment is then
                               recomputed, too, unless it ends with the scores */

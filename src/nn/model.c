@@ -196,6 +196,7 @@ static int model_alloc_chunk(struct trm_model *model, struct trm_chunk *chunk)
                                             .convert_input = rounds ? trm_shape_count(&model->spec.shape) : 0,
                                             .copy_weights = rounds && !model->w,
                                             .recompute_blocks = model->recompute,
+                                            .loss_chunk = chunk->last == model->layers ? model->loss_chunk : 0,
                                             .separate_transient = slots > 1 || model->chunks > 1};
   chunk->plan = trm_arena_plan_create(model->layer, chunk->first, chunk->last, &request);
   chunk->arena = trm_alloc(slots * sizeof *chunk->arena, "activations");
@@ -249,6 +250,7 @@ static int model_alloc(struct trm_model *model, struct trm_device *device, size_
   model->max_rows = rows;
   model->training = training;
   model->bound_recompute = model->recompute;
+  model->bound_loss_chunk = model->loss_chunk;
   model->slots = slots;
   model->arena_bytes = 0;
   for (int c = 0; c < model->chunks; c++)
@@ -279,7 +281,8 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
 {
   const size_t rows = max_rows ? max_rows : 1;
   const bool same = model->device == device && model->max_rows == rows && model->training == training &&
-                    model->slots == slots && model->bound_recompute == model->recompute && !model->w == !w;
+                    model->slots == slots && model->bound_recompute == model->recompute &&
+                    model->bound_loss_chunk == model->loss_chunk && !model->w == !w;
   model->w = w;
   model->g = g;
   if (!same) {
@@ -329,6 +332,16 @@ int trm_model_set_values(struct trm_model *model, enum trm_value_type values)
   for (int i = 0; i < model->layers; i++)
     model->layer[i].values = values;
   model->values = values;
+  return TRM_OK;
+}
+
+int trm_model_set_loss_chunk(struct trm_model *model, size_t rows)
+{
+  const struct trm_layer *last = &model->layer[model->layers - 1];
+  if (rows && last->is_output && (!last->ops->by_vector || last->sparse_input))
+    return trm_error(TRM_USAGE, "%s: train.loss_chunk is for models whose last layer is a linear or head of dense "
+                     "values, which computes each row of scores by itself", trm_layer_text(last));
+  model->loss_chunk = last->is_output ? rows : 0;
   return TRM_OK;
 }
 

@@ -47,6 +47,7 @@ struct trm_model {
                         a tied weight are then accumulated separately, as on two ranks: the same bits */
   int recompute;     /* activation checkpointing: blocks of layers in a segment (arena_plan.h), 0:
                         none; the caller sets it before bind, 0 after create */
+  size_t loss_chunk; /* trm_model_set_loss_chunk; 0 after create */
   size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t statistics; /* how many of them, at the end, are statistics */
   size_t *boundary;  /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
@@ -65,6 +66,7 @@ struct trm_model {
   size_t max_rows, arena_bytes; /* of all chunks and slots */
   bool training;                /* bound with gradients */
   int bound_recompute;          /* the `recompute` of the last bind */
+  size_t bound_loss_chunk;      /* likewise */
   struct trm_chunk *chunk;      /* (chunks) */
   int chunks, slots;
   int current_chunk, current_slot; /* of the passes: trm_model_select */
@@ -76,7 +78,8 @@ struct trm_model {
   float *row_loss, *row_correct; /* device, (max_rows, targets) each */
   float *row_scratch;            /* device, (max_rows, targets, fields): sharded scores only (nn/loss.h) */
   const void *scores;            /* device, (B, C), of tokens (B, T, V), values, of the last forward or evaluate, rows
-                                    trm_layer_output_ld of the last layer apart; train overwrites them */
+                                    trm_layer_output_ld of the last layer apart; train overwrites them;
+                                    NULL: made in chunks (loss_chunk) */
 };
 
 /* Called in backward when the gradients of the flat interval [low, high) are complete on this rank. */
@@ -103,6 +106,12 @@ void trm_model_free(struct trm_model *model);
 /* Sets the type of values (activations, their gradients, the weights that products read), before bind, or to bind
  * again. Fails if a layer does not take it. */
 int trm_model_set_values(struct trm_model *model, enum trm_value_type values);
+
+/* In training passes computes the last layer and the loss for so many rows of scores at a time, of tokens positions:
+ * forward, loss, gradient of the scores, and backward, which adds to the weight's gradient, so that the scores of one
+ * chunk alone are in memory. 0: all at once, as after create. Before bind, or to bind again; a model bound for
+ * evaluation alone has all scores. Fails if the last layer does not compute each row by itself. */
+int trm_model_set_loss_chunk(struct trm_model *model, size_t rows);
 
 /* Tokens per sample given by the text; 0: as many as the data has, or the text is wrong. */
 size_t trm_model_context(const char *text);
@@ -180,7 +189,8 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
                     trm_grad_ready *ready, void *context);
 
 /* The parts of trm_model_train after forward. trm_model_loss, for the last chunk only: adds to the sums and, if
- * pass->training, computes the gradient of the scores, weighted by pass->scale. trm_model_backward: from the gradient
+ * pass->training, computes the gradient of the scores, weighted by pass->scale; trm_model_backward follows before any
+ * other pass. trm_model_backward: from the gradient
  * of the chunk's output; calls ready for this chunk's intervals. */
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);
 int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context);

@@ -69,6 +69,15 @@ static void pass_await_weights(const struct trm_pass *pass, size_t low, size_t h
     pass->await_weights(pass->weights_context, low, high);
 }
 
+/* Of layer i, and of the one that it is tied to. */
+static void pass_await_layer(const struct trm_model *model, const struct trm_pass *pass, int i)
+{
+  const struct trm_layer *layer = &model->layer[i], *tied = layer->tied;
+  pass_await_weights(pass, layer->low, layer->high);
+  if (tied)
+    pass_await_weights(pass, tied->low, tied->high);
+}
+
 /* Brings the own copy of the weights that products read up to date. */
 static void pass_round_weights(struct trm_model *model, const struct trm_pass *pass, bool kept)
 {
@@ -206,6 +215,12 @@ static void pass_layer_forward(struct trm_model *model, const struct trm_pass *p
     layer->ops->forward(layer, pass, x, y, pass_workspace(model, i, phase));
 }
 
+/* Returns true if the layer is computed with the loss, in chunks. */
+static bool pass_is_chunked(const struct trm_model *model, int i)
+{
+  return model->plan->loss_chunk && i == model->plan->last - 1;
+}
+
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
 {
   const struct trm_arena_plan *plan = model->plan;
@@ -215,12 +230,9 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
   pass_convert_input(model, pass);
   pass_hold_statistics(model, pass, mode, true);
   pass_await_weights(pass, model->parameters - model->statistics, model->parameters);
-  for (int i = plan->first; i < plan->last; i++) {
-    const struct trm_layer *tied = model->layer[i].tied;
+  for (int i = plan->first; i < plan->last && !pass_is_chunked(model, i); i++) {
     pass_hold(model, pass, i, mode, true);
-    pass_await_weights(pass, model->layer[i].low, model->layer[i].high);
-    if (tied)
-      pass_await_weights(pass, tied->low, tied->high);
+    pass_await_layer(model, pass, i);
     if (model->layer[i].from != TRM_FROM_NONE && pass_layer_runs(&model->layer[i], pass))
       pass_layer_forward(model, pass, i, FORWARD);
     pass_hold(model, pass, i, mode, false);
@@ -228,7 +240,16 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
       pass->progress(pass->progress_context);
   }
   pass_hold_statistics(model, pass, mode, false);
-  model->scores = pass_array(model, plan->value[plan->last - 1]);
+  model->scores = plan->loss_chunk ? NULL : pass_array(model, plan->value[plan->last - 1]);
+}
+
+/* After backward of a layer: sums the parts of dx of all ranks. */
+static void pass_reduce_input_gradient(struct trm_model *model, const struct trm_pass *pass, int i)
+{
+  const struct trm_layer *layer = &model->layer[i];
+  if (layer->grad_input_partial && layer->needs_dx)
+    trm_axis_allreduce(pass->tensor_axis, pass_array(model, model->plan->flow[2 * i].write),
+                       layer->rows * trm_shape_count(&layer->in), layer->values);
 }
 
 /* Backward of layer i: its contributions to the gradients of its inputs. */
@@ -237,15 +258,13 @@ static void pass_layer_backward(struct trm_model *model, const struct trm_pass *
   const struct trm_arena_plan *plan = model->plan;
   struct trm_layer *layer = &model->layer[i];
   const struct trm_layer_ops *ops = layer->ops;
-  if (layer->addend == TRM_FROM_NONE) {
+  if (layer->addend == TRM_FROM_NONE && !pass_is_chunked(model, i)) {
     layer->scratch_at = pass_scratch(model, i, BACKWARD);
     ops->backward(
       layer, pass, ops->keeps_input ? pass_value(model, pass, i, layer->from, BACKWARD) : NULL,
       ops->keeps_output ? pass_value(model, pass, i, i, BACKWARD) : NULL, pass_array(model, plan->gradient[i]),
       layer->needs_dx ? pass_array(model, plan->flow[2 * i].write) : NULL, pass_workspace(model, i, BACKWARD));
-    if (layer->grad_input_partial && layer->needs_dx)
-      trm_axis_allreduce(pass->tensor_axis, pass_array(model, plan->flow[2 * i].write),
-                         layer->rows * trm_shape_count(&layer->in), layer->values);
+    pass_reduce_input_gradient(model, pass, i);
   }
   const int to[2] = {layer->from, layer->addend};
   for (int k = 0; k < 2; k++) {
@@ -303,12 +322,19 @@ static void pass_add_tied_gradient(const struct trm_layer *layer, const struct t
     .to = weight->g, .from = both, .count = 2, .n = weight->count});
 }
 
-int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
+/* Returns the pass with the beta of its gradients. */
+static struct trm_pass pass_with_beta(const struct trm_pass *pass)
 {
-  const struct trm_arena_plan *plan = model->plan;
   struct trm_pass inner = *pass;
   if (pass->provider && pass->provider->overwrites_gradient)
     inner.beta = 0;
+  return inner;
+}
+
+int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
+{
+  const struct trm_arena_plan *plan = model->plan;
+  struct trm_pass inner = pass_with_beta(pass);
   inner.auxiliary_loss = NULL; /* forward has added it; recomputation must not */
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_choose_tied_gradient(model, pass);
@@ -318,7 +344,8 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
     const struct trm_layer *layer = &model->layer[i];
     if (i == plan->segment_end[i] - 1)
       pass_recompute_segment(model, &inner, i + 1);
-    pass_hold(model, pass, i, TRM_ACQUIRE_BACKWARD, true);
+    if (!pass_is_chunked(model, i)) /* which the loss holds */
+      pass_hold(model, pass, i, TRM_ACQUIRE_BACKWARD, true);
     if (!pass->input->rows && inner.beta == 0)
       pass_clear_gradients(layer, pass);
     if (!pass->input->rows && inner.beta == 0 && layer->tied && layer->tied_gradient)
@@ -385,51 +412,109 @@ void trm_model_read_scores(const struct trm_model *model, size_t first, size_t r
   trm_free(copy);
 }
 
-/* Computes the loss of the scores, adds to the sums and, unless dz is NULL, sets the gradient of the scores. */
-static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float scale, void *dz,
-                     struct trm_loss_sums *sums)
+/* Computes the loss of rows from the scores that `last` gave for pass->input, and the gradient dz unless that is NULL.
+ * first: of all vectors of the batch. */
+static void pass_run_loss(struct trm_model *model, const struct trm_pass *pass, const struct trm_layer *last,
+                          size_t first, const void *scores, void *dz)
 {
-  const struct trm_layer *last = &model->layer[model->layers - 1];
   const struct trm_slice *slice = &last->slice; /* of sharded scores */
   struct trm_loss_call call = {
     .device = pass->device,
     .input = pass->input,
-    .scores = model->scores,
+    .scores = scores,
     .type = model->values,
-    .scale = scale / (float)model->targets,
+    .scale = (dz ? pass->scale : 1) / (float)model->targets,
     .smoothing = pass->training ? model->smoothing : 0,
-    .row_loss = model->row_loss,
-    .row_correct = model->row_correct,
+    .row_loss = model->row_loss + first,
+    .row_correct = model->row_correct + first,
     .gradient = dz,
     .axis = pass->tensor_axis,
     .shard = {slice->low * slice->inner, slice->high * slice->inner, slice->extent * slice->inner},
     .scratch = model->row_scratch,
   };
+  trm_loss_call_shape(&call, last);
+  (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
+}
+
+/* Forward of the last layer, loss and, if backward, the layer's backward, for some vectors at a time, each of which is
+ * a row of its own. */
+static void pass_run_chunks(struct trm_model *model, const struct trm_pass *pass, bool backward)
+{
+  const struct trm_arena_plan *plan = model->plan;
+  const int end = plan->last - 1;
+  struct trm_layer last = model->layer[end]; /* of single vectors */
+  struct trm_input input = *pass->input;
+  struct trm_pass inner = pass_with_beta(pass);
+  const size_t vectors = trm_layer_rows(&last), bytes = trm_layer_width(&last) * trm_value_bytes(model->values);
+  const size_t values = !input.target_value ? 0 : model->loss->signed_target ? 1 : model->spec.classes;
+  const char *x = pass_value(model, pass, end, last.from, FORWARD);
+  char *dx = backward && last.needs_dx ? pass_array(model, plan->flow[2 * end].write) : NULL;
+  void *scores = pass_array(model, plan->value[end]);
+  last.out = (struct trm_shape){.dims = 1, .size = {trm_shape_count(&last.out) / trm_layer_output_vectors(&last)}};
+  last.in = (struct trm_shape){.dims = 1, .size = {trm_layer_width(&last)}};
+  inner.input = &input;
+  for (size_t first = 0; first < vectors; first += input.rows) {
+    input.rows = vectors - first < plan->loss_chunk ? vectors - first : plan->loss_chunk;
+    input.target_class = pass->input->target_class + (pass->input->target_class ? first : 0);
+    input.target_value = pass->input->target_value + first * values;
+    last.rows = last.output_rows = input.rows;
+    last.ops->forward(&last, &inner, x + first * bytes, scores, NULL);
+    pass_run_loss(model, &inner, &last, first, scores, backward ? scores : NULL);
+    if (backward)
+      last.ops->backward(&last, &inner, x + first * bytes, NULL, scores, dx ? dx + first * bytes : NULL, NULL);
+    inner.beta = 1;
+  }
+}
+
+/* The same, with what passes do around a layer. Backward is left to trm_model_backward to complete. */
+static void pass_loss_in_chunks(struct trm_model *model, const struct trm_pass *pass, bool backward)
+{
+  const int end = model->plan->last - 1;
+  const enum trm_acquire_mode mode = backward ? TRM_ACQUIRE_BACKWARD : TRM_ACQUIRE_EVALUATE;
+  trm_layers_set_rows(model->layer, model->plan->first, model->plan->last, pass->input->rows);
+  if (backward)
+    pass_choose_tied_gradient(model, pass);
+  pass_hold(model, pass, end, mode, true);
+  pass_await_layer(model, pass, end);
+  if (pass->input->rows)
+    pass_run_chunks(model, pass, backward);
+  if (pass->input->rows && backward)
+    pass_reduce_input_gradient(model, pass, end);
+  if (!backward)
+    pass_hold(model, pass, end, mode, false);
+}
+
+/* Computes the loss, adds to the sums and, if backward, sets the gradient of the scores. */
+static int pass_loss(struct trm_model *model, const struct trm_pass *pass, bool backward, struct trm_loss_sums *sums)
+{
+  const struct trm_arena_plan *plan = model->plan;
+  const struct trm_layer *last = &model->layer[plan->last - 1];
   const struct trm_device_ops *ops = pass->device->ops;
   struct trm_step *step = pass->step ? pass->step : model->sums;
-  trm_loss_call_shape(&call, last);
   if (!pass->step)
     ops->fill(pass->device, (float *)model->sums, 0, sizeof *model->sums / sizeof(float));
-  if (call.rows) {
-    (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
+  if (plan->loss_chunk)
+    pass_loss_in_chunks(model, pass, backward);
+  else if (pass->input->rows)
+    pass_run_loss(model, pass, last, 0, pass_array(model, plan->value[plan->last - 1]),
+                  backward ? pass_array(model, plan->gradient[plan->last - 1]) : NULL);
+  if (pass->input->rows)
     ops->sum_losses(pass->device, &(struct trm_sum_losses){
-      .loss = model->row_loss, .correct = model->row_correct, .step = step, .rows = call.rows});
-  }
+      .loss = model->row_loss, .correct = model->row_correct, .step = step,
+      .rows = pass->input->rows * trm_layer_output_vectors(last)});
   return pass->step ? TRM_OK : pass_read_sums(model, pass, sums);
 }
 
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
 {
-  const struct trm_arena_plan *plan = model->plan;
-  void *dz = pass->training ? pass_array(model, plan->gradient[plan->last - 1]) : NULL;
-  return pass_loss(model, pass, pass->training ? pass->scale : 1, dz, sums);
+  return pass_loss(model, pass, pass->training, sums);
 }
 
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
 {
   TRM_CHECK(pass_check(model, pass));
   trm_model_forward(model, pass);
-  return pass_loss(model, pass, 1, NULL, sums);
+  return pass_loss(model, pass, false, sums);
 }
 
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,

@@ -55,14 +55,18 @@ void trm_budget_charge_data(struct trm_budget *budget)
 /* Returns the elements of the operands of the largest product: an activation and a weight tensor. */
 static size_t budget_largest_operands(const struct trm_model *model)
 {
-  size_t value = trm_shape_count(&model->spec.shape), tensor = 0, begin = 0;
+  size_t value = model->max_rows * trm_shape_count(&model->spec.shape), tensor = 0, begin = 0;
   for (int i = 0; i < model->layers; i++) {
-    const size_t count = trm_shape_count(&model->layer[i].out);
+    const struct trm_layer *layer = &model->layer[i];
+    const size_t vectors = model->max_rows * trm_layer_output_vectors(layer);
+    const size_t rows = layer->is_output && model->loss_chunk && model->loss_chunk < vectors ? model->loss_chunk
+                                                                                           : vectors;
+    const size_t count = rows * (trm_shape_count(&layer->out) / trm_layer_output_vectors(layer));
     value = count > value ? count : value;
   }
   for (int i = 0; i < model->tensors; begin = model->tensor[i++].end)
     tensor = model->tensor[i].end - begin > tensor ? model->tensor[i].end - begin : tensor;
-  return model->max_rows * value + tensor;
+  return value + tensor;
 }
 
 void trm_budget_first_step(struct trm_budget *budget, const struct trm_model *model)

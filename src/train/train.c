@@ -156,6 +156,8 @@ static int train_create_models(struct trainer *t)
     status = trm_model_create_part(&t->model, o->model, loss, spec, &part);
   if (status == TRM_OK)
     status = trm_model_set_values(&t->model, o->train.activations);
+  if (status == TRM_OK)
+    status = trm_model_set_loss_chunk(&t->model, (size_t)o->train.loss_chunk);
   TRM_CHECK(trm_agree(t->comm, status));
   if (part.tensor_size > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");

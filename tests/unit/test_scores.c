@@ -1,4 +1,4 @@
-/* Scores of many classes: rows that lie apart. */
+/* Scores of many classes: rows that lie apart, and scores of a chunk of rows at a time. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -111,6 +111,102 @@ static void test_rule(void)
   trm_model_free(&model);
 }
 
+/* -- some rows at a time */
+
+enum { PASSES = 2 };
+
+struct outcome {
+  struct trm_loss_sums evaluated, trained;
+  float *gradient;
+  size_t arena_bytes;
+};
+
+/* Evaluates, and trains for two passes whose gradients are added, with `chunk` rows of scores at a time. */
+static struct outcome chunk_run(struct nn_case *c, size_t chunk)
+{
+  struct outcome out = {.arena_bytes = 0};
+  struct trm_pass pass = nn_case_pass(c);
+  CU_ASSERT_EQUAL_FATAL(trm_model_set_loss_chunk(&c->model, chunk), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c->model, c->device, c->w, NULL, ROWS, false), TRM_OK); /* releases the arena */
+  CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c->model, c->device, c->w, c->g, ROWS, true), TRM_OK);
+  pass.training = false;
+  CU_ASSERT_EQUAL(trm_model_evaluate(&c->model, &pass, &out.evaluated), TRM_OK);
+  CU_ASSERT_EQUAL(c->model.scores == NULL, chunk > 0);
+  pass.training = true;
+  for (int i = 0; i < PASSES; i++) {
+    const struct trm_input input = nn_case_part(c, (size_t)i, ROWS); /* passes of different sizes */
+    pass.input = &input;
+    pass.beta = i ? 1 : 0;
+    pass.more_passes = i + 1 < PASSES;
+    CU_ASSERT_EQUAL(trm_model_train(&c->model, &pass, 0.5f, &out.trained, NULL, NULL), TRM_OK);
+  }
+  out.gradient = nn_case_gradient(c);
+  out.arena_bytes = c->model.arena_bytes;
+  return out;
+}
+
+static void chunk_check(struct trm_device *device, const char *text, const char *loss,
+                        const struct trm_input_spec *spec, enum trm_value_type values, int recompute)
+{
+  static const size_t chunks[] = {1, 4, 7, 100};
+  struct nn_case c;
+  if (loss)
+    CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, loss, spec, ROWS, 3), TRM_OK);
+  if (loss)
+    nn_case_draw(&c, ROWS, 10);
+  else
+    open_case(&c, device, text, spec);
+  c.model.accumulates = true;
+  c.model.recompute = recompute;
+  c.model.smoothing = c.model.loss->smooths ? 0.1f : 0;
+  CU_ASSERT_EQUAL_FATAL(trm_model_set_values(&c.model, values), TRM_OK);
+  const struct trm_layer *last = &c.model.layer[c.model.layers - 1];
+  const size_t scores = ROWS * trm_layer_output_elements(last) * trm_value_bytes(values); /* bytes */
+  const struct outcome want = chunk_run(&c, 0);
+  for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
+    const struct outcome got = chunk_run(&c, chunks[k]);
+    CU_ASSERT_DOUBLE_EQUAL(got.evaluated.loss, want.evaluated.loss, 1e-6 * want.evaluated.loss);
+    CU_ASSERT_DOUBLE_EQUAL(got.trained.loss, want.trained.loss, 1e-6 * want.trained.loss);
+    CU_ASSERT_EQUAL(got.trained.correct, want.trained.correct);
+    CU_ASSERT_EQUAL(got.trained.rows, want.trained.rows);
+    CU_ASSERT(distance_of(got.gradient, want.gradient, c.model.parameters) < 1e-6);
+    CU_ASSERT(norm_of(got.gradient, c.model.parameters) > 1e-3);
+    if (c.model.spec.classes == V && chunks[k] == 1)
+      CU_ASSERT((double)got.arena_bytes < (double)want.arena_bytes - 0.6 * (double)scores);
+  }
+  nn_case_close(&c);
+}
+
+static void chunks(struct trm_device *device)
+{
+  chunk_check(device, "gpt layers=1 heads=1 dim=6", NULL, &many_tokens, TRM_VALUES_F32, 0);
+  chunk_check(device, "gpt layers=2 heads=1 dim=6", NULL, &many_tokens, TRM_VALUES_BF16, 1);
+  chunk_check(device, "embedding 6 | mark a | layer_norm | add a | head", NULL, &many_tokens, TRM_VALUES_F32, 0);
+  chunk_check(device, "linear 1030", NULL, &many_classes, TRM_VALUES_F32, 0);
+  chunk_check(device, "linear 5 | relu | linear 1030 bias=no", NULL, &many_values, TRM_VALUES_BF16, 0);
+  chunk_check(device, "linear 5 | tanh | linear 1", "hinge", &nn_one_value, TRM_VALUES_F32, 0);
+  chunk_check(device, "linear 4 | tanh | linear 1", "logistic", &nn_sparse_two, TRM_VALUES_F32, 0);
+}
+
+static void test_chunks_refused(void)
+{
+  struct trm_model model;
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "linear 8 | linear 10 | tanh", "auto", &nn_ten_classes), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_set_loss_chunk(&model, 4), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "layer 2 (tanh): train.loss_chunk"));
+  CU_ASSERT_EQUAL(trm_model_set_loss_chunk(&model, 0), TRM_OK);
+  trm_model_free(&model);
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "linear 2", "auto", &nn_sparse_two), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_set_loss_chunk(&model, 4), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "dense values"));
+  trm_model_free(&model);
+}
+
+static void test_chunks(void)
+{
+  on_devices(chunks);
+}
+
 static void test_padded(void)
 {
   on_devices(padded);
@@ -121,6 +217,8 @@ int main(void)
   CU_TestInfo tests[] = {
     {"rows that lie apart", test_padded},
     {"which rows lie apart", test_rule},
+    {"some rows at a time", test_chunks},
+    {"some rows at a time: refused", test_chunks_refused},
     CU_TEST_INFO_NULL,
   };
   return suite_run("scores", tests);

@@ -178,7 +178,8 @@ static int linear_shard(struct trm_layer *layer, struct trm_shard_request *reque
 #define LINEAR                                                                                                \
   .takes_bf16 = true, .settings_bytes = sizeof(struct trm_weight_settings), .shape = linear_shape,            \
   .forward = linear_forward, .backward = linear_backward, .cost = linear_cost, .export_graph = linear_export, \
-  .preferred_sharding = linear_preferred_sharding, .shard = linear_shard, .output_ld = linear_output_ld, .keeps_input = true
+  .preferred_sharding = linear_preferred_sharding, .shard = linear_shard, .output_ld = linear_output_ld, .by_vector = true,               \
+  .keeps_input = true
 
 const struct trm_layer_ops layer_linear = {
   LINEAR,
