@@ -34,6 +34,17 @@ for method in asgd adpsgd; do
     --strategy.name=$method
 done
 planned 2 --data.file=digits.h5 "--model=mlp 784-4096-10 relu" --parallel.threads=1 --parallel.tensor=2
+# Scores of many classes, and a chunk of them at a time.
+awk 'BEGIN { for (i = 0; i < 4000; i++) print i % 7 "," i % 11 "," i }' > wide.csv
+"$TRIREME" data import csv wide.csv --out=wide.h5 > /dev/null 2>&1 || fail "data import csv"
+wide="--model=linear 64 | tanh | linear 4000 bias=no"
+planned 1 --data.file=wide.h5 "$wide" --train.batch=2000 --parallel.threads=1
+whole=$(json_number max_resident_bytes run/summary.json)
+planned 1 --data.file=wide.h5 "$wide" --train.batch=2000 --parallel.threads=1 --train.loss_chunk=100
+chunk=$(json_number max_resident_bytes run/summary.json)
+awk -v whole="$whole" -v chunk="$chunk" 'BEGIN { exit !(whole - chunk > 0.8 * 1900 * 4032 * 4) }' ||
+  fail "scores in chunks take $chunk bytes, all at once $whole"
+pass "scores in chunks take $chunk bytes, all at once $whole"
 planned 1 --data.file=digits.h5 --train.batch=128 --parallel.threads=2 \
   "--model=conv2d 16 3 pad=1 | batch_norm | relu | conv2d 32 3 pad=1 | batch_norm | relu | avg_pool 7 | linear 10"
 finish

@@ -59,6 +59,13 @@ for model in images pooling gpt rotary; do
     run_of 1 $model $model-pieces --train.accumulate=3
     follows $model-1 $model-pieces
   fi
+  if [ $model = gpt ]; then # its head and loss for some positions at a time
+    run_of 4 $model $model-chunks --train.accumulate=3 --train.loss_chunk=50 --parallel.tensor=2 --parallel.pipeline=2 \
+      --parallel.schedule=gpipe
+    follows $model-1 $model-chunks
+    run_of 2 $model $model-chunks --run.overwrite=yes --train.loss_chunk=50 --parallel.zero=3
+    follows $model-1 $model-chunks
+  fi
   for n in 1 2 4; do
     run_of $n $model $model-lanes$n --run.lanes=4
     [ $n = 1 ] || equal $model-lanes1 $model-lanes$n
