@@ -6,6 +6,7 @@
 #include "cli/planning.h"
 #include "core/document.h"
 #include "core/status.h"
+#include "plan/hybrid.h"
 
 static const char usage[] =
   "usage: trireme plan [CONFIG.yaml] --ranks=N [FLAG...] [--SECTION.KEY=VALUE...]\n\n"
@@ -20,6 +21,10 @@ static const char usage[] =
   "  --machine=FILE    reads the figures of a node from a file instead of measuring this one\n"
   "  --calibrate=FILE  writes that file. With mpiexec -n 2, messages are measured, too; one process\n"
   "                    estimates them from the rate of memory\n"
+  "  --beside=FILE     a second kind of ranks in the same job, of the machine in FILE: time of a step of\n"
+  "                    each kind alone, and of both with parallel.shares=measured; whether the slow ones pay\n"
+  "  --beside-ranks=N  their number\n"
+  "  --beside-nodes=K  their own nodes (default: the nodes of the others)\n"
   "  --all             lists all layouts (default: the best 12), and why others are impossible\n"
   "  --json            prints one JSON object with all layouts\n\n"
   "Memory is counted array by array by a dry run of the set-up; arrays that a node shares are\n"
@@ -32,8 +37,8 @@ static const char usage[] =
 #define MB (1.0 / (1 << 20))
 
 struct plan_flags {
-  int64_t ranks, nodes, cores, memory;
-  const char *machine, *calibrate;
+  int64_t ranks, nodes, cores, memory, beside_ranks, beside_nodes;
+  const char *machine, *calibrate, *beside;
   bool all, json;
 };
 #define AT(field) offsetof(struct plan_flags, field)
@@ -43,6 +48,9 @@ static const struct trm_option flags[] = {{"ranks", TRM_OPTION_INT, AT(ranks), N
                                           {"memory", TRM_OPTION_BYTES, AT(memory), NULL, RANGE(1, 1e18)},
                                           {"machine", TRM_OPTION_TEXT, AT(machine), NULL, NO_RANGE},
                                           {"calibrate", TRM_OPTION_TEXT, AT(calibrate), NULL, NO_RANGE},
+                                          {"beside", TRM_OPTION_TEXT, AT(beside), NULL, NO_RANGE},
+                                          {"beside-ranks", TRM_OPTION_INT, AT(beside_ranks), NULL, RANGE(1, 1 << 20)},
+                                          {"beside-nodes", TRM_OPTION_INT, AT(beside_nodes), NULL, RANGE(1, 1 << 20)},
                                           {"all", TRM_OPTION_BOOL, AT(all), NULL, NO_RANGE},
                                           {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
                                           END_OF_FLAGS};
@@ -127,6 +135,73 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
            best->size[TRM_AXIS_PIPELINE] > 1 ? trm_choice_text("parallel.schedule", best->schedule) : "");
 }
 
+/* -- a second kind of ranks */
+
+/* The job of both kinds, planned by rank 0. */
+struct plan_beside {
+  struct trm_machine machine; /* of the second kind */
+  struct trm_rank_kind kind[TRM_KINDS];
+  struct trm_hybrid hybrid;
+};
+
+static int cmd_plan_open_beside(struct plan_beside *b, const struct planning *planning, const struct plan_flags *f)
+{
+  const struct trm_layout_job *job = &planning->planner.job;
+  const bool together = f->beside_nodes == 0;
+  const int nodes = together ? job->nodes : (int)f->beside_nodes, ranks = (int)f->beside_ranks;
+  *b = (struct plan_beside){.hybrid = {.step_s = 0}};
+  TRM_CHECK(trm_machine_read(&b->machine, f->beside));
+  TRM_CHECK(trm_machine_require_model(&b->machine, job->full_model, "plan: --beside"));
+  if (ranks < 1 || ranks % nodes != 0)
+    return trm_error(TRM_USAGE, "plan: --beside-ranks: %d ranks on %d nodes: each has to have the same number of ranks, "
+                     "at least 1", ranks, nodes);
+  b->kind[0] = (struct trm_rank_kind){planning->planner.machine, job->ranks, job->nodes, job->cores, job->threads};
+  b->kind[1] = (struct trm_rank_kind){&b->machine, ranks, nodes, b->machine.cores, b->machine.threads};
+  return trm_hybrid_plan(job, b->kind, together, planning->planner.limit, &b->hybrid);
+}
+
+static void cmd_plan_print_beside(const struct plan_beside *b)
+{
+  const struct trm_hybrid *h = &b->hybrid;
+  const int fast = h->fast, slow = 1 - fast;
+  printf("\ntwo kinds of ranks, data parallel        samples of     passes  sum, update       MB of a rank\n"
+         "        ranks  ms a step alone   share      a rank         ms           ms    host  device\n");
+  for (int k = 0; k < TRM_KINDS; k++) {
+    const struct trm_hybrid_kind *kind = &h->kind[k];
+    printf("%6d %-12s %9.2f    %5.0f   %9zu  %9.2f    %9.2f  %6.1f  %6.1f%s\n", b->kind[k].ranks,
+           b->kind[k].machine->device, 1e3 * kind->alone_s, kind->share, kind->rows, 1e3 * kind->passes_s,
+           1e3 * kind->update_s, kind->memory.total * MB, kind->memory.device * MB, kind->fits ? "" : " ! does not fit");
+  }
+  printf("both: %.2f ms a step, without the %s ranks %.2f ms: they %s\n", 1e3 * h->step_s, b->kind[slow].machine->device,
+         1e3 * h->kind[fast].alone_s, h->pays ? "pay" : "do not pay");
+}
+
+static void cmd_plan_beside_json(struct trm_json *json, const struct plan_beside *b)
+{
+  const struct trm_hybrid *h = &b->hybrid;
+  trm_json_object(json, "both");
+  trm_json_number(json, "both_s", h->step_s);
+  trm_json_bool(json, "pays", h->pays);
+  trm_json_list(json, "kinds");
+  for (int k = 0; k < TRM_KINDS; k++) {
+    const struct trm_hybrid_kind *kind = &h->kind[k];
+    trm_json_object(json, NULL);
+    trm_json_text(json, "device", b->kind[k].machine->device);
+    trm_json_integer(json, "ranks", b->kind[k].ranks);
+    trm_json_number(json, "alone_s", kind->alone_s);
+    trm_json_number(json, "share", kind->share);
+    trm_json_integer(json, "rows", (int64_t)kind->rows);
+    trm_json_number(json, "passes_s", kind->passes_s);
+    trm_json_number(json, "update_s", kind->update_s);
+    trm_json_number(json, "host_bytes", round(kind->memory.total));
+    trm_json_number(json, "device_bytes", round(kind->memory.device));
+    trm_json_bool(json, "fits", kind->fits);
+    trm_json_end(json);
+  }
+  trm_json_end(json);
+  trm_json_end(json);
+}
+
 /* -- as JSON */
 
 /* Opens the object of a layout. */
@@ -170,7 +245,8 @@ static void cmd_plan_planned_json(struct trm_json *json, const struct trm_planne
   trm_json_end(json);
 }
 
-static void cmd_plan_print_json(const struct planning *planning)
+/* beside: NULL: there is one kind of ranks. */
+static void cmd_plan_print_json(const struct planning *planning, const struct plan_beside *beside)
 {
   const struct trm_planner *p = &planning->planner;
   struct trm_json json;
@@ -197,6 +273,8 @@ static void cmd_plan_print_json(const struct planning *planning)
     trm_json_end(&json);
   }
   trm_json_end(&json);
+  if (beside)
+    cmd_plan_beside_json(&json, beside);
   trm_json_end(&json);
 }
 
@@ -207,10 +285,16 @@ static int cmd_plan_print(const struct planning *planning, const struct plan_fla
   const struct trm_planner *p = &planning->planner;
   if (f->calibrate)
     TRM_CHECK(trm_machine_write(p->machine, f->calibrate));
-  if (f->json)
-    cmd_plan_print_json(planning);
-  else
+  struct plan_beside beside = {.hybrid = {.step_s = 0}};
+  const int status = f->beside ? cmd_plan_open_beside(&beside, planning, f) : TRM_OK;
+  if (status == TRM_OK && f->json)
+    cmd_plan_print_json(planning, f->beside ? &beside : NULL);
+  else if (status == TRM_OK)
     cmd_plan_print_table(planning, f->all);
+  if (status == TRM_OK && f->beside && !f->json)
+    cmd_plan_print_beside(&beside);
+  trm_machine_free(&beside.machine);
+  TRM_CHECK(status);
   char limits[128];
   if (!p->planned[0].fits)
     return trm_error(TRM_FAILED, "plan: no layout fits%s", cmd_plan_limits(p, limits, sizeof limits));
@@ -227,6 +311,10 @@ static int cmd_plan_run(const struct call *call)
     return trm_error(TRM_USAGE, "plan: --ranks: no number of ranks given; --ranks=N");
   if (f->machine && f->calibrate)
     return trm_error(TRM_USAGE, "plan: --machine, --calibrate: only one of them: one reads what the other writes");
+  if (!f->beside != (f->beside_ranks == 0) || (f->beside_nodes && !f->beside))
+    return trm_error(TRM_USAGE, "plan: --beside, --beside-ranks: one needs the other");
+  if (f->beside && strcmp(call->job->options.parallel.shares, "measured") == 0) /* layouts are of the first kind alone */
+    TRM_CHECK(trm_options_set(&call->job->options, "parallel.shares", "equal"));
   struct planning planning;
   int status = planning_open(&planning, call->job, request, f->machine);
   if (status == TRM_OK)

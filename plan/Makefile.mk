@@ -2,6 +2,8 @@
 libtrireme_la_SOURCES += \
 	plan/dry_run.c \
 	plan/dry_run.h \
+	plan/hybrid.c \
+	plan/hybrid.h \
 	plan/layout.h \
 	plan/layout_memory.c \
 	plan/layout_time.c \

@@ -52,6 +52,10 @@ bool trm_machine_knows(const struct trm_machine *machine, const char *name);
 /* True if work of exactly this size was measured. */
 bool trm_machine_has(const struct trm_machine *machine, const char *name, double flop, double bytes);
 
+/* Succeeds if the machine has figures of the model's layers, loss and batches. TRM_USAGE: which it lacks; the message
+ * begins with the option that named the file. */
+int trm_machine_require_model(const struct trm_machine *machine, const struct trm_model *model, const char *option);
+
 /* -- costs of runs with modeled time (machine_costs.c) */
 
 struct trm_machine_costs {

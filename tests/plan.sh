@@ -97,6 +97,28 @@ plan gpt.yaml --ranks=2 --machine=device.json | grep -q '^device: accelerator, 3
 sed 's/"device_bytes":4e9/"device_bytes":1e5/' device.json > small.json
 refused 1 'no layout fits in 0.1 MB of its device' gpt.yaml --ranks=2 --machine=small.json
 
+# -- two kinds of ranks
+both() { sed 's/.*"both":/"both":/' both.json; }
+of_kind() { both | sed 's/{"device":"/\n&/g' | grep "^{\"device\":\"$1\"" > row.json && json_number "$2" row.json; }
+plan gpt.yaml --ranks=1 --machine=device.json --beside=machine.json --beside-ranks=2 --parallel.shares=measured --json \
+  > both.json
+both > all.json
+slower=$(of_kind cpu update_s) faster=$(of_kind accelerator update_s)
+holds "$faster > 2 * 0.5 * 1e-6 * $whole && $slower < $faster" "the accelerator's gradient and weights are moved, not the others'"
+holds "$(of_kind cpu device_bytes) == 0 && $(of_kind accelerator device_bytes) > 2 * $whole" "memory of both kinds"
+passes=$(printf '%s\n' "$(of_kind cpu passes_s)" "$(of_kind accelerator passes_s)" | sort -g | tail -1)
+near=$(json_number both_s all.json)
+holds "$near > 0.999 * ($passes + $faster) && $near < 1.001 * ($passes + $faster)" "a step: the longest passes, the longest update"
+grep -q '"pays":false' both.json || { cat both.json; fail "ranks that cost two transfers of half a second a megabyte pay"; }
+plan gpt.yaml --ranks=1 --machine=machine.json --beside=machine.json --beside-ranks=1 --beside-nodes=1 > table
+grep -q '^both: .* ms a step, without the cpu ranks .* ms: they ' table || { cat table; fail "the line of both kinds"; }
+pass "two kinds of ranks"
+refused 2 'one needs the other' gpt.yaml --ranks=1 --machine=machine.json --beside=machine.json
+refused 2 'beside-ranks: 3 ranks on 2 nodes' gpt.yaml --ranks=1 --machine=machine.json --beside=machine.json \
+  --beside-ranks=3 --beside-nodes=2
+sed 's/"name":"attention/"name":"other/g' machine.json > other.json
+refused 2 'beside: the file has no figures of' gpt.yaml --ranks=1 --machine=machine.json --beside=other.json --beside-ranks=1
+
 "$TRIREME" plan --data.file=digits.h5 --model="linear 10" --ranks=2 --all > table 2> err || fail "a model of one layer"
 grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is split"; }
 pass "a model of one layer has no pipeline layouts"

@@ -11,6 +11,7 @@
 #include "mpi/strategies.h"
 #include "suite.h"
 #include "support/pretend_device.h"
+#include "plan/hybrid.h"
 #include "plan/layout.h"
 
 /* -- the machine */
@@ -287,6 +288,77 @@ static void test_device_layouts(void)
   close_all(&f);
 }
 
+/* Jobs of two kinds of ranks. 120 samples, four layers. A rank of the accelerator takes 4 * 3 s for 30 samples, one of
+ * the host 4 * 3 s for 10. Adam's update reads and writes 7 arrays. */
+static void test_hybrid(void)
+{
+  struct fixture f;
+  struct trm_machine slow;
+  struct trm_hybrid hybrid;
+  const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH;
+  open(&f, 1, 4, "1");
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "train.batch", "120"), TRM_OK);
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.share", "none"), TRM_OK);
+  struct trm_rank_kind kind[TRM_KINDS] = {{&f.machine, 1, 1, 4, 1}, {&slow, 1, 1, 4, 1}};
+  pace(&f, 10);
+  slow = f.machine; /* takes the figures */
+  f.machine.work = NULL;
+  f.machine.works = 0;
+  f.machine.capacity = 0;
+  pace(&f, 30);
+
+  /* Sums and updates take no time: 120 samples take 48 s or 144 s alone; together, 90 and 30 of them, 36 s. */
+  CU_ASSERT_EQUAL_FATAL(trm_hybrid_plan(&f.job, kind, true, 0, &hybrid), TRM_OK);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[0].alone_s, 48, 1e-6);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[1].alone_s, 144, 1e-6);
+  CU_ASSERT(hybrid.kind[0].share == 1000 && hybrid.kind[1].share == 333);
+  CU_ASSERT(hybrid.kind[0].rows == 91 && hybrid.kind[1].rows == 30); /* 120 * 1000 / 1333, rounded up */
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[0].passes_s, 91 * 0.4, 1e-6);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[1].passes_s, 36, 1e-6);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.step_s, 91 * 0.4, 1e-6);
+  CU_ASSERT(hybrid.fast == 0 && hybrid.pays);
+
+  /* Three slow ranks on nodes of their own, the kinds in the other order: 60 samples and 20 each. */
+  const struct trm_rank_kind three[TRM_KINDS] = {{&slow, 3, 3, 4, 1}, {&f.machine, 1, 1, 4, 1}};
+  CU_ASSERT_EQUAL_FATAL(trm_hybrid_plan(&f.job, three, false, 0, &hybrid), TRM_OK);
+  CU_ASSERT(hybrid.fast == 1 && hybrid.kind[1].rows == 61 && hybrid.kind[0].rows == 20);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[0].alone_s, 48 + 2 * 2 * slow.network_latency_s + 4 * flat / 3 / 1e10, 1e-3);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.step_s, 61 * 0.4, 1e-3);
+
+  /* Three slow ranks on one core: each takes three times as long. */
+  const struct trm_rank_kind crowded[TRM_KINDS] = {{&f.machine, 1, 1, 4, 1}, {&slow, 3, 1, 1, 1}};
+  CU_ASSERT_EQUAL_FATAL(trm_hybrid_plan(&f.job, crowded, true, 0, &hybrid), TRM_OK);
+  CU_ASSERT(hybrid.kind[1].share == 111);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[1].alone_s, 144, 1e-6);
+
+  /* The update of the accelerator alone, 7 arrays of 0.5 s; with another rank it is the host's, 4 s an array, and the
+   * gradient and the weights are moved, 1 s and 2 s: 12 s are gained, and more than that is lost. */
+  f.machine.device_bytes = 1e9;
+  snprintf(f.machine.device, sizeof f.machine.device, "accelerator");
+  trm_machine_add(&f.machine, &(struct trm_machine_work){"download", 0, flat, 1, 0});
+  trm_machine_add(&f.machine, &(struct trm_machine_work){"upload", 0, flat, 2, 0});
+  trm_machine_add(&f.machine, &(struct trm_machine_work){"device update", 0, flat, 0.5, 0});
+  trm_machine_add(&f.machine, &(struct trm_machine_work){"update", 0, flat, 4, 0});
+  CU_ASSERT_EQUAL_FATAL(trm_hybrid_plan(&f.job, kind, true, 0, &hybrid), TRM_OK);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[0].alone_s, 48 + 7 * 0.5, 1e-6);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[0].update_s, 7 * 4 + 1 + 2, 1e-6);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.kind[1].update_s, 0, 1e-6);
+  CU_ASSERT_DOUBLE_EQUAL(hybrid.step_s, 91 * 0.4 + 31, 1e-6);
+  CU_ASSERT(!hybrid.pays);
+  /* Memory: weights, gradient, two states; the accelerator has a copy of weights and gradient, and its activations. */
+  CU_ASSERT(hybrid.kind[1].memory.device == 0 && hybrid.kind[1].memory.part[TRM_LAYOUT_STATES] == 2 * flat);
+  CU_ASSERT(hybrid.kind[0].memory.device >= 2 * flat + 91 * 2 * sizeof(float) * WIDTH);
+  CU_ASSERT(hybrid.kind[0].fits && hybrid.kind[1].fits);
+  f.machine.device_bytes = flat;
+  CU_ASSERT_EQUAL_FATAL(trm_hybrid_plan(&f.job, kind, true, 4 * flat, &hybrid), TRM_OK);
+  CU_ASSERT(!hybrid.kind[0].fits && !hybrid.kind[1].fits);
+
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "train.batch", "1"), TRM_OK);
+  CU_ASSERT_EQUAL(trm_hybrid_plan(&f.job, kind, true, 0, &hybrid), TRM_USAGE);
+  trm_machine_free(&slow);
+  close_all(&f);
+}
+
 /* Measuring on devices with memory of their own. */
 static void test_device_measurements(void)
 {
@@ -418,6 +490,7 @@ int main(void)
     {"schedules", test_schedules},   {"memory", test_memory},                 {"impossible", test_impossible},
     {"nodes", test_nodes},           {"traffic", test_traffic},               {"tied", test_tied},
     {"layouts on devices", test_device_layouts}, {"measuring devices", test_device_measurements},
+    {"two kinds of ranks", test_hybrid},
     CU_TEST_INFO_NULL,
   };
   return suite_run("plan", tests);
