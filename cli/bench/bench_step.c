@@ -27,6 +27,7 @@ static const char usage[] =
   "  --warmup=W     steps before these (default 5)\n"
   "  --threads=T    threads of a rank (default: the node's cores divided by its ranks)\n"
   "  --bound=no     only the steps\n"
+  "  --peak=N       the large product is of N x N matrices (default 2048)\n"
   "  --json         one JSON object\n"
   "\n"
   "The options of a run are accepted, too (trireme options); optim.lr is 0.01 if not given, and optim.name\n"
@@ -37,7 +38,7 @@ static const char usage[] =
 struct roofline {
   /* set by the caller */
   struct bench_run *run;
-  size_t rounds;
+  size_t rounds, peak; /* peak: rows and columns of the large product */
   /* set by roofline_open */
   struct bench_product product[TIMED_MAX_PRODUCTS], large; /* of a step; the one for the peak rate */
   size_t calls[TIMED_MAX_PRODUCTS];                        /* of each in a step */
@@ -54,8 +55,6 @@ struct roofline_rates {
   double optimizer_s;    /* the optimizer's bytes at the rate of memory, or of the caches for few weights */
 };
 
-enum { PEAK_SIZE = 2048 };
-
 /* Reads the products from the counts of run, which has made `steps` steps since they were zeroed. To be closed, even if
  * it fails. */
 static int bench_step_open_roofline(struct roofline *l, size_t steps)
@@ -71,7 +70,7 @@ static int bench_step_open_roofline(struct roofline *l, size_t steps)
     l->products++;
     TRM_CHECK(bench_product_open(&l->product[i], device, l->rounds));
   }
-  l->large = (struct bench_product){.m = PEAK_SIZE, .n = PEAK_SIZE, .k = PEAK_SIZE};
+  l->large = (struct bench_product){.m = l->peak, .n = l->peak, .k = l->peak};
   TRM_CHECK(bench_product_open(&l->large, device, l->rounds));
   size_t low, high;
   trm_interval(run->model.parameters, (size_t)run->comm->size, (size_t)run->comm->rank, &low, &high);
@@ -157,7 +156,7 @@ static struct roofline_rates bench_step_reduce_roofline(struct roofline *l)
 struct bench {
   struct bench_run run;
   struct roofline roof;
-  int64_t steps, warmup;
+  int64_t steps, warmup, peak;
   bool bound, json;
   double *step, *compute, *update;   /* (steps) seconds */
   double *part[TIMED_PARTS];         /* (steps) seconds */
@@ -173,6 +172,7 @@ static const struct trm_option flags[] = {
   {"steps", TRM_OPTION_INT, AT(steps), "30", RANGE(1, 1 << 20)},
   {"warmup", TRM_OPTION_INT, AT(warmup), "5", RANGE(1, 1 << 20)},
   {"bound", TRM_OPTION_BOOL, AT(bound), "yes", NO_RANGE},
+  {"peak", TRM_OPTION_INT, AT(peak), "2048", RANGE(1, 1 << 16)},
   {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
   END_OF_FLAGS};
 
@@ -370,6 +370,7 @@ static int bench_step_measure(struct bench *b)
   if (b->bound) {
     b->roof.run = &b->run;
     b->roof.rounds = steps;
+    b->roof.peak = (size_t)b->peak;
     TRM_CHECK(trm_agree(b->run.comm, bench_step_open_roofline(&b->roof, (size_t)b->warmup)));
     bench_step_measure_roofline(&b->roof, 0);
   }
