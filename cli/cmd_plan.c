@@ -6,7 +6,6 @@
 #include "cli/planning.h"
 #include "core/document.h"
 #include "core/status.h"
-#include "plan/hybrid.h"
 
 static const char usage[] =
   "usage: trireme plan [CONFIG.yaml] --ranks=N [FLAG...] [--SECTION.KEY=VALUE...]\n\n"

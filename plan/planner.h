@@ -3,6 +3,7 @@
 #pragma once
 
 #include "train/device_batch.h"
+#include "plan/hybrid.h"
 #include "plan/layout.h"
 
 struct trm_planned {
