@@ -56,6 +56,8 @@ same rounded 2 1e-2 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.s
 letters
 same letters 1 1e-4 --model="gpt layers=2 heads=2 dim=16 context=16" --data.file=text.h5 --train.steps=3 --train.batch=2 \
   --optim.name=adamw --optim.lr=0.01
+TRM_MOCK_LOCKS=no same pageable 2 1e-5 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 \
+  --train.batch=32 --optim.lr=0.1
 "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 --device.name=auto --run.dir=auto \
   > auto.log 2>&1 && grep -q "^device: cuda" auto.log || { cat auto.log; fail "device.name=auto with a GPU"; }
 TRM_MOCK_GPUS=none "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 \

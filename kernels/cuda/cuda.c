@@ -1,4 +1,4 @@
-/* The CUDA device: the module's entry, opening, memory, failures. */
+/* The CUDA device: the module's entry, opening, failures. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdarg.h>
@@ -11,18 +11,8 @@
 
 #include "core/status.h"
 
-#define GIB 1073741824.0
-
 /* The program's functions: of the process. */
 static const struct trm_module_host *cuda_host;
-
-/* A block of alloc. */
-struct cuda_block {
-  struct cuda_block *next;
-  void *memory;
-  size_t bytes;
-  enum trm_memory_use use;
-};
 
 void cuda_fail(const struct trm_device *device, const char *format, ...)
 {
@@ -85,15 +75,9 @@ static void cuda_close(struct trm_device *device)
     cudaStreamSynchronize(state->stream);
   if (state->products)
     cublasDestroy(state->products);
-  while (state->blocks) {
-    struct cuda_block *block = state->blocks;
-
-    state->blocks = block->next;
-    cudaFree(block->memory);
-    free(block);
-  }
+  cuda_copies_close(state);
+  cuda_release_all(state);
   free(state->runs.host);
-  cudaFree(state->scratch);
   cudaFree(state->failure);
   cudaFreeHost(state->failure_read);
   if (state->stream)
@@ -102,7 +86,7 @@ static void cuda_close(struct trm_device *device)
   device->impl = NULL;
 }
 
-/* Takes the stream, the products, and memory for failures. */
+/* Takes the streams, and memory for failures. */
 static cudaError_t cuda_start(struct cuda_state *state)
 {
   cudaError_t error = cudaSetDevice(state->index);
@@ -115,6 +99,8 @@ static cudaError_t cuda_start(struct cuda_state *state)
     error = cudaMallocHost((void **)&state->failure_read, sizeof *state->failure_read);
   if (error == cudaSuccess)
     error = cudaMemsetAsync(state->failure, 0xff, sizeof *state->failure, state->stream);
+  if (error == cudaSuccess)
+    error = (cudaError_t)cuda_copies_open(state);
   return error;
 }
 
@@ -126,6 +112,7 @@ static int cuda_open(struct trm_device *device, int index, int threads, const st
   struct cuda_state *state = calloc(1, sizeof *state);
   if (!state)
     return cuda_host->error(TRM_FAILED, "device.name=cuda: no memory");
+  state->program = cuda_host;
   device->impl = state;
   device->blas = blas;
   device->threads = threads > 0 ? threads : 1;
@@ -146,103 +133,6 @@ static int cuda_open(struct trm_device *device, int index, int threads, const st
                                       error ? cudaGetErrorString(error) : cublasGetStatusString(products));
   cuda_close(device);
   return status;
-}
-
-/* -- memory */
-
-/* The error of a block that does not fit: what this rank has, by use, and what is free. */
-static int cuda_out_of_memory(const struct trm_device *device, size_t bytes, enum trm_memory_use use)
-{
-  const struct cuda_state *state = cuda_state_of(device);
-  size_t free_bytes = 0, total = 0, held[TRM_MEMORY_USES] = {0};
-  char list[512] = "";
-
-  cudaMemGetInfo(&free_bytes, &total);
-  for (const struct cuda_block *block = state->blocks; block; block = block->next)
-    held[block->use] += block->bytes;
-  for (int i = 0; i < TRM_MEMORY_USES; i++)
-    if (held[i] > 0)
-      snprintf(list + strlen(list), sizeof list - strlen(list), "%s %s %.2f", list[0] ? "," : "",
-               cuda_host->memory_name((enum trm_memory_use)i), (double)held[i] / GIB);
-  return cuda_host->error(TRM_FAILED, "GPU %d has no room for %s: %.2f GiB are needed, %.2f of %.2f GiB are free%s%s%s",
-                          state->index, cuda_host->memory_name(use), (double)bytes / GIB, (double)free_bytes / GIB,
-                          (double)total / GIB, list[0] ? "; this rank has" : "", list, list[0] ? " GiB" : "");
-}
-
-static int cuda_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory)
-{
-  struct cuda_state *state = cuda_state_of(device);
-  struct CUstream_st *stream = cuda_stream(device);
-  const size_t taken = bytes > 0 ? bytes : TRM_ALIGNMENT;
-  struct cuda_block *block = malloc(sizeof *block);
-
-  *memory = NULL;
-  if (!block || cudaMalloc(memory, taken) != cudaSuccess) {
-    cudaGetLastError(); /* it is reported here, once */
-    free(block);
-    return cuda_out_of_memory(device, bytes, use);
-  }
-  *block = (struct cuda_block){.next = state->blocks, .memory = *memory, .bytes = taken, .use = use};
-  state->blocks = block;
-  cuda_check(device, (int)cudaMemsetAsync(*memory, 0, taken, stream), "alloc");
-  return TRM_OK;
-}
-
-static void cuda_release(struct trm_device *device, void *memory)
-{
-  struct cuda_block **link = &cuda_state_of(device)->blocks;
-
-  if (!memory)
-    return;
-  while (*link && (*link)->memory != memory)
-    link = &(*link)->next;
-  if (!*link) {
-    cuda_fail(device, "release: %p is no memory of this device", memory);
-    return;
-  }
-  struct cuda_block *block = *link;
-  *link = block->next;
-  cuda_check(device, (int)cudaStreamSynchronize(cuda_stream(device)), "release");
-  cuda_check(device, (int)cudaFree(memory), "release");
-  free(block);
-}
-
-void *cuda_scratch(struct trm_device *device, size_t bytes)
-{
-  struct cuda_state *state = cuda_state_of(device);
-
-  if (bytes <= state->scratch_bytes && state->scratch)
-    return state->scratch;
-  cuda_check(device, (int)cudaStreamSynchronize(cuda_stream(device)), "scratch memory");
-  cudaFree(state->scratch);
-  state->scratch = NULL;
-  state->scratch_bytes = bytes > 0 ? bytes : TRM_ALIGNMENT;
-  if (cudaMalloc(&state->scratch, state->scratch_bytes) == cudaSuccess)
-    return state->scratch;
-  cudaGetLastError();
-  state->scratch = NULL;
-  state->scratch_bytes = 0;
-  cuda_fail(device, "GPU %d has no room for %.2f GiB of scratch memory", state->index, (double)bytes / GIB);
-  return NULL;
-}
-
-/* The runtime copies pageable memory before it returns. */
-void cuda_upload(struct trm_device *device, void *to, const void *host, size_t bytes)
-{
-  cuda_check(device, (int)cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, cuda_stream(device)), "upload");
-}
-
-static void cuda_download(struct trm_device *device, void *host, const void *from, size_t bytes)
-{
-  struct CUstream_st *stream = cuda_stream(device);
-
-  cuda_check(device, (int)cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream), "download");
-  cuda_check(device, (int)cudaStreamSynchronize(stream), "download");
-}
-
-static void cuda_copy(struct trm_device *device, void *to, const void *from, size_t bytes)
-{
-  cuda_check(device, (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_stream(device)), "copy");
 }
 
 /* -- sync: reports the first failure */
@@ -300,6 +190,14 @@ static const struct trm_device_ops cuda_ops = {
   .copy = cuda_copy,
   .fill = cuda_fill,
   .sync = cuda_sync,
+  .upload_begin = cuda_upload_begin,
+  .download_begin = cuda_download_begin,
+  .await = cuda_await,
+  .event_done = cuda_event_done,
+  .event_wait = cuda_event_wait,
+  .event_free = cuda_event_free,
+  .pin = cuda_pin,
+  .unpin = cuda_unpin,
   CUDA_KERNELS(CUDA_SLOT)
 };
 

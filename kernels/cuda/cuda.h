@@ -10,6 +10,7 @@
 TRM_BEGIN_DECLS
 
 struct CUstream_st;
+struct CUevent_st;
 struct cublasContext;
 
 /* Invalid arguments that a kernel has found in device memory. */
@@ -39,9 +40,16 @@ struct cuda_runs {
 };
 
 struct cuda_block;
+struct cuda_pinned;
+struct cuda_staging;
 struct cuda_state {
   int index; /* of the processor */
-  struct CUstream_st *stream;
+  const struct trm_module_host *program;
+  struct CUstream_st *stream;     /* of the calls */
+  struct CUstream_st *in, *out;   /* of copies beside them, to the device and from it */
+  struct CUevent_st *calls;       /* all calls made before the last copy beside them */
+  struct cuda_staging *staging;   /* of uploads */
+  struct cuda_pinned *pinned;     /* memory of the host */
   struct cublasContext *products;
   struct cuda_failure *failure, *failure_read; /* in device memory; in pinned host memory */
   struct cuda_rotary_table rotary;
@@ -68,8 +76,32 @@ void cuda_fail(const struct trm_device *device, const char *format, ...) __attri
  * the failure is recorded. */
 void *cuda_scratch(struct trm_device *device, size_t bytes);
 
-/* Copies to device memory; host memory is free on return. */
+/* Take and return what copies need; the stream of the calls is there. open returns an error of the runtime. */
+int cuda_copies_open(struct cuda_state *state);
+void cuda_copies_close(struct cuda_state *state);
+
+/* Frees all blocks and the scratch memory, which nothing uses. */
+void cuda_release_all(struct cuda_state *state);
+
+/* -- slots of the contract (core/device.h) in C */
+
+int cuda_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory);
+void cuda_release(struct trm_device *device, void *memory);
 void cuda_upload(struct trm_device *device, void *to, const void *host, size_t bytes);
+void cuda_download(struct trm_device *device, void *host, const void *from, size_t bytes);
+void cuda_copy(struct trm_device *device, void *to, const void *from, size_t bytes);
+void cuda_upload_begin(struct trm_device *device, void *to, const void *host, size_t bytes, struct trm_event *event);
+void cuda_download_begin(struct trm_device *device, void *host, const void *from, size_t bytes,
+                         struct trm_event *event);
+void cuda_await(struct trm_device *device, struct trm_event *event);
+bool cuda_event_done(struct trm_device *device, struct trm_event *event);
+void cuda_event_wait(struct trm_device *device, struct trm_event *event);
+void cuda_event_free(struct trm_device *device, struct trm_event *event);
+void cuda_pin(struct trm_device *device, void *host, size_t bytes);
+void cuda_unpin(struct trm_device *device, void *host);
+
+/* -- slots in CUDA C++ */
+
 void cuda_fill(struct trm_device *device, float *to, float value, size_t n);
 
 /* Computes the constants of an update of n elements, in scratch memory; run NULL: of all. lamb: of its direction.

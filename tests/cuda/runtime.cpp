@@ -1,12 +1,18 @@
-/* Stands in for CUDA's runtime and cuBLAS. A stream is a queue that is worked off when it is waited for, and at no
- * other time; device memory cannot be accessed in between, is NaN when fresh, and is not used twice: host code that
- * forgets to wait, or takes a device pointer for its own, fails. Set by the environment:
+/* Stands in for CUDA's runtime and cuBLAS. A stream is a queue. Work is done when the host waits for it, or for what
+ * comes after it, and at no other time: one stream works until that is done, and the others as far as events force them,
+ * or, at random, as far as events let them. Device memory cannot be accessed in between, is NaN when fresh, and is not
+ * used twice: host code that forgets to wait, or takes a device pointer for its own, fails. Page-locked memory is read
+ * when a copy is made, and is NaN until one from the device is; other host memory has been copied when the call
+ * returns. Set by the environment:
  *   TRM_MOCK_GPUS    processors of the node, 2 if unset; 0: none, and none: no driver, old: a driver that is too old
- *   TRM_MOCK_BYTES   memory of a processor, 4 GiB if unset */
+ *   TRM_MOCK_BYTES   memory of a processor, 4 GiB if unset
+ *   TRM_MOCK_LOCKS   no: host memory cannot be registered */
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -14,7 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <random>
 #include <vector>
 
 #include "cuda/emulator.h"
@@ -26,8 +32,30 @@
 #define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)0)
 #endif
 
+/* A record of an event, which is done when the work before it is. */
+struct event_record {
+  cudaStream_t stream;
+  bool done = false;
+};
+
+/* An item of a stream. */
+struct stream_work {
+  std::function<void()> run;                       /* empty: none */
+  std::shared_ptr<event_record> records = nullptr; /* of an event; NULL: none */
+  std::shared_ptr<event_record> waits = nullptr;
+  const char *host = nullptr; /* locked memory that it accesses */
+  size_t bytes = 0;
+};
+
 struct CUstream_st {
-  std::deque<std::function<void()>> work;
+  int processor;
+  std::deque<stream_work> work;
+};
+
+struct CUevent_st {
+  int processor;
+  std::shared_ptr<event_record> last; /* NULL: never recorded */
+  int questions;                      /* whether it is done, since then */
 };
 
 struct cublasContext {
@@ -44,13 +72,25 @@ struct device_memory {
   char *arena = nullptr; /* address space, taken once */
   size_t used = PAGE, held = 0;
   std::map<char *, size_t> blocks;
-  std::set<void *> pinned;
 } device;
 
-/* Processors of one process work one after the other. */
+std::map<const char *, size_t> locked; /* pages of host memory */
+std::vector<cudaStream_t> streams;
+std::mt19937 order;
+
+/* Of all of the above. Processors of one process work one after the other. */
 std::mutex working;
+typedef std::lock_guard<std::mutex> alone;
 
 thread_local cudaError_t last = cudaSuccess;
+thread_local int processor = 0; /* the current one */
+
+/* What CUDA leaves undefined. */
+[[noreturn]] void misused(const char *what)
+{
+  fprintf(stderr, "mock of CUDA: %s\n", what);
+  abort();
+}
 
 cudaError_t report(cudaError_t error)
 {
@@ -75,22 +115,86 @@ bool is_device(const void *memory)
   return device.arena && memory >= device.arena && memory < device.arena + ARENA;
 }
 
-void drain(cudaStream_t stream)
+/* Does the first item of a stream, which waits for nothing. */
+void do_first(cudaStream_t stream)
 {
-  const std::lock_guard<std::mutex> alone(working);
+  const stream_work work = std::move(stream->work.front());
 
-  if (stream->work.empty())
+  stream->work.pop_front();
+  if (work.run)
+    work.run();
+  if (work.records)
+    work.records->done = true;
+}
+
+/* Works until the record is done (NULL: until nothing is left), and on other streams as far as this waits for them. */
+void do_until(cudaStream_t stream, const event_record *record)
+{
+  while (!stream->work.empty() && !(record && record->done)) {
+    const std::shared_ptr<event_record> waits = stream->work.front().waits;
+
+    if (waits && !waits->done)
+      do_until(waits->stream, waits.get());
+    do_first(stream);
+  }
+}
+
+/* Does what waits for nothing. */
+void do_all_that_can(cudaStream_t stream)
+{
+  while (!stream->work.empty() && !(stream->work.front().waits && !stream->work.front().waits->done))
+    do_first(stream);
+}
+
+/* The host waits. The caller is alone. */
+void drain(cudaStream_t stream, const event_record *record = nullptr)
+{
+  if (stream->work.empty() || (record && record->done))
     return;
   if (device.arena)
     mprotect(device.arena, device.used, PROT_READ | PROT_WRITE);
-  while (!stream->work.empty()) {
-    const std::function<void()> work = std::move(stream->work.front());
-
-    stream->work.pop_front();
-    work();
-  }
+  for (cudaStream_t other : streams)
+    if (other != stream && order() % 2)
+      do_all_that_can(other);
+  do_until(stream, record);
   if (device.arena)
     mprotect(device.arena, device.used, PROT_NONE);
+}
+
+void append(cudaStream_t stream, stream_work work)
+{
+  const alone here(working);
+
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end())
+    misused("work for a stream that there is not");
+  stream->work.push_back(std::move(work));
+}
+
+/* Returns whether all of the memory is locked; mixed: some of it is. The caller is alone. */
+bool is_locked(const void *memory, size_t bytes, bool *mixed)
+{
+  const char *first = (const char *)memory, *end = first + bytes;
+  size_t covered = 0;
+
+  for (const auto &range : locked) {
+    const char *low = std::max(first, range.first), *high = std::min(end, range.first + range.second);
+
+    covered += low < high ? (size_t)(high - low) : 0;
+  }
+  *mixed = covered > 0 && covered < bytes;
+  return covered == bytes;
+}
+
+/* Forgets locked memory, which no copy may need any more. The caller is alone. */
+void unlock(const char *memory)
+{
+  const size_t bytes = locked[memory];
+
+  for (cudaStream_t stream : streams)
+    for (const stream_work &work : stream->work)
+      if (work.host && work.host < memory + bytes && memory < work.host + work.bytes)
+        misused("locked memory of a copy in flight is let go");
+  locked.erase(memory);
 }
 
 /* One element of a product, in the order of a naive program. */
@@ -149,7 +253,11 @@ struct product {
 
 void emulator_queue(cudaStream_t stream, std::function<void()> work)
 {
-  stream->work.push_back(std::move(work));
+  if (stream->processor != processor)
+    misused("a kernel for another processor than the current one");
+  if (last != cudaSuccess)
+    misused("a kernel after an error that was not reported");
+  append(stream, {std::move(work)});
 }
 
 extern "C" {
@@ -183,7 +291,10 @@ cudaError_t cudaSetDevice(int number)
   int count = 0;
 
   cudaGetDeviceCount(&count);
-  return number >= 0 && number < count ? cudaSuccess : report(cudaErrorInvalidValue);
+  if (number < 0 || number >= count)
+    return report(cudaErrorInvalidValue);
+  processor = number;
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetLastError(void)
@@ -201,27 +312,82 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
-  *stream = new CUstream_st;
+  const alone here(working);
+
+  *stream = new CUstream_st{processor, {}};
+  streams.push_back(*stream);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+  const alone here(working);
+
   drain(stream);
+  streams.erase(std::find(streams.begin(), streams.end(), stream));
   delete stream;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+  const alone here(working);
+
   drain(stream);
   return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+  *event = new CUevent_st{processor, nullptr, 0};
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+  if (event->processor != stream->processor)
+    return report(cudaErrorInvalidResourceHandle);
+  event->last = std::make_shared<event_record>();
+  event->last->stream = stream;
+  event->questions = 0;
+  append(stream, {{}, event->last});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+  if (event->last)
+    append(stream, {{}, nullptr, event->last});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+  const alone here(working);
+
+  if (event->last && !event->last->done)
+    drain(event->last->stream, event->last.get());
+  return cudaSuccess;
+}
+
+/* The fourth question is as good as waiting. */
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+  if (event->last && !event->last->done && ++event->questions < 4)
+    return report(cudaErrorNotReady);
+  return cudaEventSynchronize(event);
 }
 
 /* A block ends at the end of its pages, up to alignment, before a page that is never used. */
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
-  const std::lock_guard<std::mutex> alone(working);
+  const alone here(working);
   const size_t padded = (bytes + 255) / 256 * 256, pages = (padded + PAGE - 1) / PAGE * PAGE;
 
   *memory = nullptr;
@@ -246,7 +412,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
-  const std::lock_guard<std::mutex> alone(working);
+  const alone here(working);
 
   if (!memory)
     return cudaSuccess;
@@ -263,19 +429,53 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
-  const std::lock_guard<std::mutex> alone(working);
+  const alone here(working);
+  const size_t pages = (bytes + PAGE - 1) / PAGE * PAGE;
 
-  *memory = malloc(bytes);
-  device.pinned.insert(*memory);
+  *memory = aligned_alloc(PAGE, pages);
+  locked[(const char *)*memory] = pages;
   return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
-  const std::lock_guard<std::mutex> alone(working);
+  const alone here(working);
 
-  device.pinned.erase(memory);
+  if (!memory)
+    return cudaSuccess;
+  if (!locked.count((const char *)memory))
+    return report(cudaErrorInvalidValue);
+  unlock((const char *)memory);
   free(memory);
+  return cudaSuccess;
+}
+
+/* Locks all pages that the memory touches. */
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
+{
+  const alone here(working);
+  char *first = (char *)((uintptr_t)memory / PAGE * PAGE), *end = (char *)memory + bytes;
+  const size_t pages = ((size_t)(end - first) + PAGE - 1) / PAGE * PAGE;
+  bool mixed;
+
+  if (!strcmp(variable("TRM_MOCK_LOCKS", "yes"), "no"))
+    return report(cudaErrorNotSupported);
+  if (bytes == 0 || is_device(memory))
+    return report(cudaErrorInvalidValue);
+  if (is_locked(first, pages, &mixed) || mixed)
+    return report(cudaErrorHostMemoryAlreadyRegistered);
+  locked[first] = pages;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *memory)
+{
+  const alone here(working);
+  const char *first = (const char *)((uintptr_t)memory / PAGE * PAGE);
+
+  if (!locked.count(first))
+    return report(cudaErrorHostMemoryNotRegistered);
+  unlock(first);
   return cudaSuccess;
 }
 
@@ -288,17 +488,36 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
+  const std::function<void()> copy = [=] { memcpy(to, from, bytes); };
+  const char *host = (const char *)(kind == cudaMemcpyHostToDevice ? from : to);
+  bool mixed = false, is_all_locked;
+
   if (bytes == 0)
     return cudaSuccess;
   if (is_device(to) != (kind != cudaMemcpyDeviceToHost) || is_device(from) != (kind != cudaMemcpyHostToDevice))
     return report(cudaErrorInvalidValue);
-  if (kind != cudaMemcpyHostToDevice) {
-    stream->work.push_back([=] { memcpy(to, from, bytes); });
+  if (kind == cudaMemcpyDeviceToDevice) {
+    append(stream, {copy});
     return cudaSuccess;
   }
-  /* pageable memory is copied before the call returns */
-  const auto copy = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
-  stream->work.push_back([=] { memcpy(to, copy->data(), bytes); });
+  {
+    const alone here(working);
+    is_all_locked = is_locked(host, bytes, &mixed);
+  }
+  if (mixed)
+    return report(cudaErrorInvalidValue);
+  if (is_all_locked) {
+    if (kind == cudaMemcpyDeviceToHost)
+      memset(to, 0xff, bytes);
+    append(stream, {copy, nullptr, nullptr, host, bytes});
+    return cudaSuccess;
+  }
+  if (kind == cudaMemcpyDeviceToHost) {
+    append(stream, {copy});
+    return cudaStreamSynchronize(stream);
+  }
+  const auto now = std::make_shared<std::vector<char>>(host, host + bytes);
+  append(stream, {[=] { memcpy(to, now->data(), bytes); }});
   return cudaSuccess;
 }
 
@@ -306,16 +525,16 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
 {
   if (!is_device(memory))
     return report(cudaErrorInvalidValue);
-  stream->work.push_back([=] { memset(memory, value, bytes); });
+  append(stream, {[=] { memset(memory, value, bytes); }});
   return cudaSuccess;
 }
 
 cudaError_t cudaMemset2DAsync(void *memory, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
 {
-  stream->work.push_back([=] {
-    for (size_t i = 0; i < height; i++)
-      memset((char *)memory + i * pitch, value, width);
-  });
+  append(stream, {[=] {
+           for (size_t i = 0; i < height; i++)
+             memset((char *)memory + i * pitch, value, width);
+         }});
   return cudaSuccess;
 }
 
@@ -354,7 +573,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
 
   if (type_a != type_b || lda < (rows_a > 1 ? rows_a : 1) || ldb < (rows_b > 1 ? rows_b : 1) || ldc < (m > 1 ? m : 1))
     return CUBLAS_STATUS_INVALID_VALUE;
-  handle->stream->work.push_back([=] { it.run(); });
+  append(handle->stream, {[=] { it.run(); }});
   return CUBLAS_STATUS_SUCCESS;
 }
 }

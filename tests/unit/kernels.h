@@ -19,6 +19,7 @@ void sparse_sgd_races(void); /* two threads on one model */
 /* kernels_rows.c */
 void memory_moves(struct trm_device *device);
 void copies_beside_calls(struct trm_device *device);
+void uploads(struct trm_device *device);
 void batch_norm_gradient(struct trm_device *device);
 void bias_reference(struct trm_device *device);
 void dropout_definition(struct trm_device *device);

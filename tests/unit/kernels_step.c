@@ -183,6 +183,29 @@ void step_mask(struct trm_device *device)
   check_same("mask", read_floats(device, got, B * F), read_floats(device, want, B * F), B * F);
 }
 
+/* The host's memory is free when upload returns, pinned or not, whole or in part. */
+void uploads(struct trm_device *device)
+{
+  enum { N = 1100000, MIDDLE = 400000 };
+  const struct trm_device_ops *ops = device->ops;
+  const float *random = host_random(N, 1);
+  float *in = host_floats(N);
+
+  for (int pinned = 0; pinned < 3; pinned++) {
+    float *to = device_nan(device, N);
+
+    memcpy(in, random, N * sizeof *in);
+    if (pinned)
+      ops->pin(device, in + (pinned - 1) * MIDDLE, (N - (size_t)(pinned - 1) * MIDDLE) * sizeof *in);
+    ops->upload(device, to, in, sizeof *in);
+    ops->upload(device, to + 1, in + 1, (N - 1) * sizeof *in);
+    memset(in, 0xff, N * sizeof *in);
+    check_same("uploaded", read_floats(device, to, N), random, N);
+    if (pinned)
+      ops->unpin(device, in + (pinned - 1) * MIDDLE);
+  }
+}
+
 /* Copies in and out come after the calls before them; the host's memory is read and written by the event at the latest,
  * and what awaits them sees them. */
 void copies_beside_calls(struct trm_device *device)

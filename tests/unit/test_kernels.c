@@ -177,6 +177,7 @@ ON_DEVICES(sparse_sgd_reference)
 ON_DEVICES(sparse_sgd_extremes)
 ON_DEVICES(memory_moves)
 ON_DEVICES(copies_beside_calls)
+ON_DEVICES(uploads)
 ON_DEVICES(batch_norm_gradient)
 ON_DEVICES(bias_reference)
 ON_DEVICES(dropout_definition)
@@ -257,6 +258,7 @@ int main(void)
     {"devices and products by name", test_names},
     {"memory: zeroed, moved whole, filled", test_memory_moves},
     {"copies beside the calls", test_copies_beside_calls},
+    {"uploads", test_uploads},
     {"batch norm's gradients from its sums", test_batch_norm_gradient},
     {"gemm against double", test_gemm_reference},
     {"gemm without rows, columns or terms", test_gemm_empty},
