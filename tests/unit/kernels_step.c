@@ -212,10 +212,12 @@ void copies_beside_calls(struct trm_device *device)
 {
   enum { N = 5000 };
   const struct trm_device_ops *ops = device->ops;
-  float *in = host_random(N, 1), *out = host_floats(N), *want = host_floats(N);
+  const float *random = host_random(N, 1);
+  float *in = host_floats(N), *out = host_floats(N), *want = host_floats(N);
   float *block = device_nan(device, N), *second = device_nan(device, N);
   struct trm_event event[2] = {{NULL}, {NULL}};
 
+  memcpy(in, random, N * sizeof *in);
   ops->pin(device, in, N * sizeof *in);
   ops->fill(device, block, 3, N);
   ops->upload_begin(device, block, in, N * sizeof *in, &event[0]);
@@ -225,13 +227,14 @@ void copies_beside_calls(struct trm_device *device)
   ops->download_begin(device, out, second, N * sizeof *out, &event[1]);
   ops->bias_add(device, &(struct trm_bias_add){.y = block, .bias = second, .b = 1, .n = N});
   ops->event_wait(device, &event[0]);
+  memset(in, 0xff, N * sizeof *in);
   while (!ops->event_done(device, &event[1]))
     ;
   for (int i = 0; i < N; i++)
-    want[i] = 1 + in[i];
+    want[i] = 1 + random[i];
   check_same("second", out, want, N);
   for (int i = 0; i < N; i++)
-    want[i] += in[i];
+    want[i] += random[i];
   check_same("block", read_floats(device, block, N), want, N);
   for (int i = 0; i < 2; i++)
     ops->event_free(device, &event[i]);
