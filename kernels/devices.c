@@ -12,7 +12,7 @@ const struct trm_device_ops *const trm_device_table[] = {&trm_device_cpu, NULL};
 int trm_device_open_ops(struct trm_device *device, const struct trm_device_ops *ops,
                         const struct trm_blas_ops *products, int index, int threads)
 {
-  *device = (struct trm_device){.ops = ops, .blas = products};
+  *device = (struct trm_device){.ops = ops, .blas = products, .matmul = products->matmul};
   TRM_CHECK(ops->open(device, index, threads, products));
   int status = host_kernels_add(device, index, threads);
   if (status == TRM_OK && !device->host_memory)
@@ -55,7 +55,8 @@ static const struct trm_device_ops *devices_find(const char *name)
 int trm_device_open(struct trm_device *device, const char *name, const char *blas, enum trm_matmul matmul, int index,
                     int threads)
 {
-  const struct trm_blas_ops *products = trm_blas_find(blas, matmul);
+  const bool tf32 = matmul == TRM_MATMUL_TF32;
+  const struct trm_blas_ops *products = trm_blas_find(blas, tf32 ? TRM_MATMUL_F32 : matmul);
 
   *device = (struct trm_device){.ops = NULL};
   if (!products)
@@ -65,7 +66,12 @@ int trm_device_open(struct trm_device *device, const char *name, const char *bla
   const struct trm_device_ops *ops = devices_find(name);
   if (!ops)
     return !strcmp(name, "cuda") ? TRM_FAILED : TRM_USAGE;
-  return trm_device_open_ops(device, ops, products, index, threads);
+  if (tf32 && !ops->tf32)
+    return trm_error(TRM_USAGE, "device.matmul=tf32: %s has no products in TF32, which GPUs have (device.name=cuda)",
+                     ops->name);
+  TRM_CHECK(trm_device_open_ops(device, ops, products, index, threads));
+  device->matmul = matmul;
+  return TRM_OK;
 }
 
 void trm_device_close(struct trm_device *device)

@@ -84,6 +84,7 @@ bad 2 'strategy.*synk' $train "$m" --strategy.name=synk --run.dir=x
 bad 2 'device.*abacus' $train "$m" --device.name=abacus --run.dir=x
 bad 2 'device.blas=slide-rule.*openblas|cblas' $train "$m" --device.blas=slide-rule --run.dir=x
 bad 2 'device.matmul=bf16.*(openblas|cblas).*onednn' $train "$m" --device.blas=openblas --device.matmul=bf16 --run.dir=x
+bad 2 'device.matmul=tf32: cpu has no products in TF32' $train "$m" --device.matmul=tf32 --run.dir=x
 bad 2 'device.matmul.*f16.*f32' $train "$m" --device.matmul=f16 --run.dir=x
 bad 2 'data 3 x pipeline 1 x tensor 1 does not make the 1 rank ' $train "$m" --parallel.data=3 --run.dir=x
 bad 2 'parallel.recompute: .some. is neither' $train "$m" --parallel.recompute=some --run.dir=x

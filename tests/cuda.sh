@@ -56,6 +56,12 @@ same rounded 2 1e-2 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.s
 letters
 same letters 1 1e-4 --model="gpt layers=2 heads=2 dim=16 context=16" --data.file=text.h5 --train.steps=3 --train.batch=2 \
   --optim.name=adamw --optim.lr=0.01
+"$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=10 --train.batch=32 --optim.lr=0.1 \
+  --device.name=cuda --device.matmul=tf32 --run.dir=mlp.tf32 > tf32.log 2>&1 || { cat tf32.log; fail "TF32"; }
+awk -v a="$(json_number final_train_loss mlp.cuda/summary.json)" \
+  -v b="$(json_number final_train_loss mlp.tf32/summary.json)" \
+  'BEGIN { d = (a - b) / a; exit !(d != 0 && d < 1e-2 && -d < 1e-2) }' || fail "TF32: the loss"
+pass "TF32: near the loss of float32 products, and not the same"
 TRM_MOCK_LOCKS=no same pageable 2 1e-5 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 \
   --train.batch=32 --optim.lr=0.1
 "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 --device.name=auto --run.dir=auto \

@@ -13,6 +13,7 @@ trm_cuda_kernels = \
 	kernels/cuda/embedding.cu \
 	kernels/cuda/flat.cu \
 	kernels/cuda/loss.cu \
+	kernels/cuda/loss_join.cu \
 	kernels/cuda/norm.cu \
 	kernels/cuda/numbers.cu \
 	kernels/cuda/pool.cu \
@@ -38,10 +39,10 @@ kernels_cuda_trireme_cuda_la_LIBADD = $(trm_cuda_kernels:.cu=.lo) $(CUDA_LIBS) -
 EXTRA_kernels_cuda_trireme_cuda_la_DEPENDENCIES = $(trm_cuda_kernels:.cu=.lo)
 
 # ptxas fails on spilled registers, and on double precision, which is slow on many processors, except for the few
-# numbers of a step.
+# numbers of a step and of a row.
 trm_nvcc_flags = -std=c++17 -O3 -Xptxas=-Werror,-warn-spills$(trm_nvcc_doubles)
 trm_nvcc_doubles = ,-warn-double-usage
-kernels/cuda/numbers.lo: trm_nvcc_doubles =
+kernels/cuda/loss_join.lo kernels/cuda/numbers.lo: trm_nvcc_doubles =
 SUFFIXES = .cu
 .cu.lo:
 	$(AM_V_NVCC)$(MKDIR_P) $(@D) && $(LIBTOOL) $(AM_V_lt) --tag=CC --mode=compile \

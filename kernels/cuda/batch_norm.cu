@@ -88,19 +88,22 @@ static float batch_norm_each(const struct trm_batch_norm *bn)
   return (float)(1 / bn->count);
 }
 
-/* The same where the count is in device memory: from the words of the double, whose arithmetic is slow. Exact below
- * 2^24. */
-__device__ static float batch_norm_each_of(const struct trm_batch_norm *bn, float each)
+/* Returns a count in device memory: from the words of the double, whose arithmetic is slow. Exact below 2^24. */
+__device__ static float batch_norm_counted(const double *counted)
 {
   uint64_t bits = 0;
   float count = 0;
 
-  if (!bn->counted)
-    return each;
-  memcpy(&bits, bn->counted, sizeof bits);
+  memcpy(&bits, counted, sizeof bits);
   const uint32_t word = bits == 0 ? 0 : (uint32_t)((bits >> 52) - 1023 + 127) << 23 | (uint32_t)(bits >> 29 & 0x7fffff);
   memcpy(&count, &word, sizeof count);
-  return 1.0f / count;
+  return count;
+}
+
+/* The same where the count is in device memory. */
+__device__ static float batch_norm_each_of(const struct trm_batch_norm *bn, float each)
+{
+  return bn->counted ? 1.0f / batch_norm_counted(bn->counted) : each;
 }
 
 __device__ static float batch_norm_inverse_std(const struct trm_batch_norm *bn, float each, float square)
@@ -184,6 +187,34 @@ void cuda_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm
                                        CUDA_THREADS, device, *call, samples, part));
   CUDA_LAUNCH(batch_norm_run_add, cuda_blocks(channels), CUDA_THREADS, device, *call, batch_norm_each(&call->bn), parts,
               part);
+}
+
+/* to = beta * to + factor * from */
+__device__ static void batch_norm_add(float *to, float from, float factor, float beta)
+{
+  *to = (beta == 0 ? 0 : beta * *to) + factor * from;
+}
+
+/* count, share: of the call, as floats */
+__global__ static void batch_norm_run_gradients(const struct trm_batch_norm_gradients it, float count, float share)
+{
+  const size_t channels = it.bn.channels;
+
+  if (it.bn.counted)
+    count = batch_norm_counted(it.bn.counted);
+  const float degrees = count > 1 ? count - 1 : 1;
+  CUDA_ELEMENTS(c, channels) {
+    batch_norm_add(&it.db[c], it.sums[c], 1, it.beta);
+    batch_norm_add(&it.dw[c], it.sums[channels + c], 1, it.beta);
+    batch_norm_add(&it.dmean[c], it.moments[c], share, it.beta);
+    batch_norm_add(&it.dvariance[c], it.moments[channels + c], share / degrees, it.beta);
+  }
+}
+
+void cuda_batch_norm_gradients(struct trm_device *device, const struct trm_batch_norm_gradients *call)
+{
+  CUDA_LAUNCH(batch_norm_run_gradients, cuda_blocks(call->bn.channels), CUDA_THREADS, device, *call,
+              (float)call->bn.count, (float)call->share);
 }
 
 template <typename value>

@@ -181,6 +181,7 @@ static int cuda_sync(struct trm_device *device)
 #define CUDA_SLOT(slot, type) .slot = cuda_##slot,
 static const struct trm_device_ops cuda_ops = {
   .name = "cuda",
+  .tf32 = true,
   .open = cuda_open,
   .close = cuda_close,
   .alloc = cuda_alloc,

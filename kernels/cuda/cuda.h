@@ -110,7 +110,8 @@ size_t cuda_update_constants(struct trm_device *device, const struct trm_update 
                              const struct trm_update_run *run, size_t runs, const float *ratio, size_t n, bool lamb,
                              struct cuda_update_constants **constants);
 
-/* The kernels of the contract (core/kernels.h) that this device has; sparse_sgd works in host memory. */
+/* The kernels of the contract (core/kernels.h) that this device has: all but sparse_sgd, whose rows, weights and sums
+ * are in the host's memory. */
 #define CUDA_KERNELS(X)                                                          \
   X(gemm, trm_gemm)                                                              \
   X(csr_forward, trm_csr_forward)                                                \
@@ -139,9 +140,11 @@ size_t cuda_update_constants(struct trm_device *device, const struct trm_update 
   X(batch_norm_moments, trm_batch_norm_moments)                                  \
   X(batch_norm_forward, trm_batch_norm_forward)                                  \
   X(batch_norm_sums, trm_batch_norm_sums)                                        \
+  X(batch_norm_gradients, trm_batch_norm_gradients)                              \
   X(batch_norm_backward, trm_batch_norm_backward)                                \
   X(softmax_cross_entropy, trm_softmax_cross_entropy)                            \
   X(softmax_shard_stats, trm_softmax_shard_stats)                                \
+  X(softmax_shard_join, trm_softmax_shard_join)                                  \
   X(softmax_shard_gradient, trm_softmax_shard_gradient)                          \
   X(mean_squared_error, trm_mean_squared_error)                                  \
   X(logistic, trm_margin_loss)                                                   \

@@ -12,9 +12,9 @@ static cudaDataType_t gemm_type(enum trm_value_type type)
 /* The type of products of float32 factors, by device.matmul; bfloat16 factors are exact in float32 sums. */
 static cublasComputeType_t gemm_compute(const struct trm_device *device, enum trm_value_type type)
 {
-  if (type == TRM_VALUES_BF16 || device->blas->matmul == TRM_MATMUL_F32)
+  if (type == TRM_VALUES_BF16 || device->matmul == TRM_MATMUL_F32)
     return CUBLAS_COMPUTE_32F;
-  return CUBLAS_COMPUTE_32F_FAST_16BF;
+  return device->matmul == TRM_MATMUL_BF16 ? CUBLAS_COMPUTE_32F_FAST_16BF : CUBLAS_COMPUTE_32F_FAST_TF32;
 }
 
 static void gemm_check(const struct trm_device *device, cublasStatus_t status)

@@ -38,6 +38,6 @@ enum trm_compensation { TRM_COMPENSATION_CONSTANT, TRM_COMPENSATION_ADAPTIVE };
 
 enum trm_trace_mode { TRM_TRACE_NONE, TRM_TRACE_STEPS };
 
-enum trm_matmul { TRM_MATMUL_F32, TRM_MATMUL_BF16 };
+enum trm_matmul { TRM_MATMUL_F32, TRM_MATMUL_BF16, TRM_MATMUL_TF32 };
 enum trm_value_type { TRM_VALUES_F32, TRM_VALUES_BF16 }; /* train.activations */
 enum trm_compute { TRM_COMPUTE_REAL, TRM_COMPUTE_SLEEP };

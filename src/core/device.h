@@ -51,6 +51,7 @@ struct trm_event {
 
 struct trm_device_ops {
   const char *name; /* as in device.name */
+  bool tf32;        /* it can round the factors of products to TF32 (device.matmul) */
 
   /* Opens the device for rank `index` of the node, on processor index modulo their number, with `threads` host threads
    * (0: the library's choice). blas is never NULL. */
@@ -91,7 +92,8 @@ struct trm_device_ops {
 
 struct trm_device {
   const struct trm_device_ops *ops;
-  const struct trm_blas_ops *blas;
+  const struct trm_blas_ops *blas; /* the host's products */
+  enum trm_matmul matmul;          /* type of the factors of products; tf32: those of the host are float32 */
   int threads;
   bool host_memory; /* device pointers are host pointers of this process: arrays may live in node-shared memory */
   void *impl;        /* the implementation's */

@@ -11,6 +11,7 @@
 #include "kernels/cuda/embedding.cu"
 #include "kernels/cuda/flat.cu"
 #include "kernels/cuda/loss.cu"
+#include "kernels/cuda/loss_join.cu"
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/numbers.cu"
 #include "kernels/cuda/pool.cu"

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -203,6 +204,21 @@ float element(const void *x, cudaDataType_t type, size_t at)
   return type == CUDA_R_16BF ? trm_bf16_value(((const trm_bf16 *)x)[at]) : ((const float *)x)[at];
 }
 
+/* Factors of a product, rounded as its type of computation has it; TF32 has 10 bits of mantissa. */
+float rounded(float x, cublasComputeType_t compute)
+{
+  uint32_t bits;
+
+  if (compute == CUBLAS_COMPUTE_32F_FAST_16BF)
+    return trm_bf16_value(trm_bf16_round(x));
+  if (compute != CUBLAS_COMPUTE_32F_FAST_TF32 || !std::isfinite(x))
+    return x;
+  memcpy(&bits, &x, sizeof bits);
+  bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+  memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+
 /* A product by rows of floats, in the order of the terms. Column-major, as cuBLAS has it. */
 struct product {
   bool transpose_a, transpose_b;
@@ -211,18 +227,15 @@ struct product {
   const void *a, *b;
   void *c;
   cudaDataType_t type, type_c;
-  bool rounds; /* factors to bfloat16 */
+  cublasComputeType_t compute;
 
   std::vector<float> unpacked(const void *x, bool transposed, size_t rows, size_t columns, size_t ld) const
   {
     std::vector<float> to(rows * columns);
 
     for (size_t j = 0; j < columns; j++)
-      for (size_t i = 0; i < rows; i++) {
-        const float v = element(x, type, transposed ? i * ld + j : j * ld + i);
-
-        to[j * rows + i] = rounds ? trm_bf16_value(trm_bf16_round(v)) : v;
-      }
+      for (size_t i = 0; i < rows; i++)
+        to[j * rows + i] = rounded(element(x, type, transposed ? i * ld + j : j * ld + i), compute);
     return to;
   }
 
@@ -568,7 +581,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
 {
   const product it = {op_a == CUBLAS_OP_T, op_b == CUBLAS_OP_T, (size_t)m, (size_t)n, (size_t)k, (size_t)lda,
                       (size_t)ldb, (size_t)ldc, *(const float *)alpha, *(const float *)beta, a, b, c, type_a, type_c,
-                      compute == CUBLAS_COMPUTE_32F_FAST_16BF};
+                      compute};
   const int rows_a = op_a == CUBLAS_OP_T ? k : m, rows_b = op_b == CUBLAS_OP_T ? n : k;
 
   if (type_a != type_b || lda < (rows_a > 1 ? rows_a : 1) || ldb < (rows_b > 1 ? rows_b : 1) || ldc < (m > 1 ? m : 1))

@@ -143,7 +143,7 @@ static const float *device_columns(struct trm_device *device, const float *z, si
   return device_floats(device, own, b * n);
 }
 
-/* Scores split into three shards, combined in double precision, against the whole. */
+/* Scores split into three shards, against the whole. */
 static void parts_check(struct trm_device *device, const float *z, const int32_t *target, float smoothing, size_t b,
                         size_t c, double spread)
 {
@@ -154,7 +154,8 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
   const int32_t *on_target = device_bytes(device, target, b * sizeof(*target));
   const float *part[PARTS], *on_z[PARTS];
   struct trm_vocab_shard v[PARTS];
-  float *most = host_floats(b), *sum = host_floats(b), *loss = host_floats(b), *correct = host_floats(b);
+  float *on_most = device_nan(device, b), *on_sum = device_nan(device, b);
+  float *loss = device_nan(device, b), *correct = device_nan(device, b);
 
   softmax_want(z, target, (double)scale, (double)smoothing, b, c, want);
   for (size_t k = 0; k < PARTS; k++) {
@@ -166,34 +167,14 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
       .z = on_z[k], .target = on_target, .v = v[k], .stats = words, .b = b, .ld = v[k].high - v[k].low});
     part[k] = read_floats(device, words, b * TRM_SCORES_FIELDS);
   }
-  for (size_t i = 0; i < b; i++) {
-    double total = 0, distance = 0;
-    float first = 0, own = -INFINITY;
-
-    most[i] = -INFINITY;
-    for (size_t k = 0; k < PARTS; k++) {
-      const float *w = part[k] + i * TRM_SCORES_FIELDS;
-
-      first = w[TRM_SCORES_MAX] > most[i] ? w[TRM_SCORES_ARGMAX] : first;
-      most[i] = fmaxf(most[i], w[TRM_SCORES_MAX]);
-      own = fmaxf(own, w[TRM_SCORES_TARGET]);
-    }
-    for (size_t k = 0; k < PARTS; k++) {
-      const float *w = part[k] + i * TRM_SCORES_FIELDS;
-      const double up = (double)most[i] - (double)w[TRM_SCORES_MAX];
-
-      total += (double)w[TRM_SCORES_SUM] * exp(-up);
-      distance += (double)w[TRM_SCORES_DISTANCE] + (double)(v[k].high - v[k].low) * up;
-    }
-    sum[i] = (float)total;
-    correct[i] = target[i] == TRM_IGNORE_INDEX ? -1 : (float)(first == (float)target[i]);
-    if (target[i] != TRM_IGNORE_INDEX)
-      loss[i] = (float)(log(total) + (1 - (double)smoothing) * (double)(most[i] - own) +
-                        (double)smoothing * distance / (double)c);
-  }
-  check_close("loss of the parts", loss, want.loss, b, 4e-7 * (1 + spread), 1e-6);
-  check_close("correct of the parts", correct, want.correct, b, 0, 0);
-  const float *on_most = device_floats(device, most, b), *on_sum = device_floats(device, sum, b);
+  float *all = host_floats(PARTS * b * TRM_SCORES_FIELDS);
+  for (size_t k = 0; k < PARTS; k++)
+    memcpy(all + k * b * TRM_SCORES_FIELDS, part[k], b * TRM_SCORES_FIELDS * sizeof *all);
+  device->ops->softmax_shard_join(device, &(struct trm_softmax_shard_join){
+    .stats = device_floats(device, all, PARTS * b * TRM_SCORES_FIELDS), .target = on_target, .v = v[0], .ranks = PARTS,
+    .smoothing = smoothing, .loss = loss, .correct = correct, .max = on_most, .sum = on_sum, .b = b});
+  check_close("loss of the parts", read_floats(device, loss, b), want.loss, b, 4e-7 * (1 + spread), 1e-6);
+  check_close("correct of the parts", read_floats(device, correct, b), want.correct, b, 0, 0);
   for (size_t k = 0; k < PARTS; k++) {
     const size_t n = v[k].high - v[k].low;
     float *dz = device_nan(device, b * n);
