@@ -19,7 +19,7 @@ struct cuda_block {
 };
 
 /* The error of a block that does not fit: what this rank has, by use, and what is free. */
-static int cuda_out_of_memory(const struct trm_device *device, size_t bytes, enum trm_memory_use use)
+static int memory_out(const struct trm_device *device, size_t bytes, enum trm_memory_use use)
 {
   const struct cuda_state *state = cuda_state_of(device);
   size_t free_bytes = 0, total = 0, held[TRM_MEMORY_USES] = {0};
@@ -50,7 +50,7 @@ int cuda_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use,
   if (!block || cudaMalloc(memory, taken) != cudaSuccess) {
     cudaGetLastError(); /* it is reported here, once */
     free(block);
-    return cuda_out_of_memory(device, bytes, use);
+    return memory_out(device, bytes, use);
   }
   *block = (struct cuda_block){.next = state->blocks, .memory = *memory, .bytes = taken, .use = use};
   state->blocks = block;
