@@ -2,6 +2,8 @@
 # trm_test_programs, and one line with its sources, such as
 #   tests_unit_test_status_SOURCES = tests/unit/test_status.c $(trm_program_extra)
 # Files that tests read go to EXTRA_DIST. The end of Makefile.am configures how tests run.
+# trm_test_helpers: programs that scripts run.
+trm_test_helpers = tests/support/compare_weights
 trm_test_programs += \
 	tests/unit/test_arena \
 	tests/unit/test_async_peers \
@@ -165,7 +167,7 @@ trm_test_module = \
 	tests/cuda/include/cublas_v2.h \
 	tests/cuda/include/cuda_runtime_api.h \
 	tests/cuda/runtime.cpp
-EXTRA_DIST += $(trm_test_module)
+EXTRA_DIST += $(trm_test_module) tests/cuda/test_emulator.cpp
 if TRM_CXX
 check_LTLIBRARIES += tests/cuda/trireme_cuda.la
 tests_cuda_trireme_cuda_la_SOURCES = $(trm_test_module) $(trm_cuda_host)
@@ -174,6 +176,14 @@ tests_cuda_trireme_cuda_la_CPPFLAGS = -DTRM_CUDA_EMULATOR -I$(top_srcdir)/tests/
 tests_cuda_trireme_cuda_la_CXXFLAGS = -std=c++17 -O2 -g -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off \
 	$(TRM_SANITIZE)
 tests_cuda_trireme_cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath $(abs_builddir)
+# Kernels with planted bugs, for tests/cuda.sh.
+trm_test_helpers += tests/cuda/test_emulator
+tests_cuda_test_emulator_SOURCES = \
+	tests/cuda/emulator.cpp \
+	tests/cuda/runtime.cpp \
+	tests/cuda/test_emulator.cpp
+tests_cuda_test_emulator_CPPFLAGS = $(tests_cuda_trireme_cuda_la_CPPFLAGS)
+tests_cuda_test_emulator_CXXFLAGS = $(tests_cuda_trireme_cuda_la_CXXFLAGS)
 endif
 # For scripts: the difference between two checkpoints.
 tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_program_extra)

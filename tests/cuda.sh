@@ -80,6 +80,8 @@ awk -v a="$(json_number final_train_loss mixed/summary.json)" -v b="$(json_numbe
 pass "two ranks on GPUs and one on the CPU: one CPU's loss"
 pass "device.name=auto takes the GPU where there is one"
 
+timeout -k 10 100 "${module%/.libs}/test_emulator" > planted.log 2>&1 || { cat planted.log; fail "planted bugs"; }
+pass "the emulator finds planted bugs"
 TRM_TEST_DEVICE=cuda timeout -k 10 1000 "$suite" > suite.log 2>&1 || { cat suite.log; fail "the operator suite"; }
 pass "the operator suite"
 finish

@@ -46,6 +46,7 @@ namespace
 {
 
 enum { WARP = 32, STACK = 1 << 18, SHARED = 48 << 10, REDZONE = 64, MOST_THREADS = 1024, LANE_BYTES = 32 };
+enum : char { UNWRITTEN = -1 };
 
 struct fiber {
 #ifdef __x86_64__
@@ -72,6 +73,14 @@ struct late_copy {
   const void *from; /* NULL: zeros */
   size_t bytes;
   int group;
+
+  void make() const
+  {
+    if (from)
+      memcpy(to, from, bytes);
+    else
+      memset(to, 0, bytes);
+  }
 };
 
 struct shared_array {
@@ -96,7 +105,9 @@ public:
 
 private:
   [[noreturn]] static void fiber_main();
+  void shuffle_order();
   void run_block();
+  void check_unused(size_t from, size_t to) const;
   void run_threads();
   static void prepare(fiber *made);
   void go_to(fiber *next);
@@ -115,6 +126,7 @@ private:
   std::vector<std::vector<fiber *>> exchanging;
   std::vector<std::vector<late_copy>> copies; /* of the threads */
   std::vector<int> groups;                    /* ended */
+  bool copies_late = false;                   /* in this block; otherwise they are made at once */
   std::vector<shared_array> arrays;
   size_t shared_used = 0, shared_taken = 0;
   alignas(16) char memory[SHARED + 64 * REDZONE];
@@ -127,7 +139,10 @@ private:
 
 block_of_threads all;
 
-block_of_threads::block_of_threads() {}
+block_of_threads::block_of_threads()
+{
+  memset(memory, UNWRITTEN, sizeof memory);
+}
 
 block_of_threads::~block_of_threads()
 {
@@ -186,7 +201,9 @@ void block_of_threads::prepare(fiber *made)
 /* Leaves the running fiber for one that has work. */
 void block_of_threads::go_on()
 {
-  if (started < threads) {
+  const bool resumes = !ready.empty() && random() / 4 % 2;
+
+  if (started < threads && !resumes) {
     if (idle.empty()) {
       fibers.push_back(std::make_unique<fiber>());
       fiber *made = fibers.back().get();
@@ -242,20 +259,51 @@ void block_of_threads::run_threads()
   go_on();
 }
 
+/* Threads in random order, or the warps, as a processor has them: then some end a step before others begin it. */
+void block_of_threads::shuffle_order()
+{
+  std::shuffle(order.begin(), order.end(), random);
+  if (random() / 4 % 2)
+    return;
+  std::vector<int> place(warps.size());
+  for (size_t i = 0, warp = 0; i < order.size(); i++)
+    if (order[i] % WARP == 0)
+      place[(size_t)order[i] / WARP] = (int)warp++;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return place[(size_t)a / WARP] < place[(size_t)b / WARP]; });
+}
+
 void block_of_threads::run_block()
 {
   started = done = 0;
-  std::shuffle(order.begin(), order.end(), random);
+  copies_late = random() / 4 % 2;
+  shuffle_order();
   for (warp &it : warps)
     it.waiting = 0;
   ASAN_UNPOISON_MEMORY_REGION(memory, sizeof memory);
-  memset(memory, 0xff, shared_used);
+  memset(memory, UNWRITTEN, shared_used + REDZONE);
   ASAN_POISON_MEMORY_REGION(memory, sizeof memory);
   arrays.clear();
   shared_used = shared_taken = 0;
   go_on();
   if (done != threads)
     die("ended early");
+  ASAN_UNPOISON_MEMORY_REGION(memory, sizeof memory);
+  size_t end = 0;
+  for (const shared_array &it : arrays) {
+    check_unused(end, it.at);
+    end = it.at + it.bytes;
+  }
+  if (!arrays.empty())
+    check_unused(end, shared_used + REDZONE);
+}
+
+/* Ends the program if shared memory that is no array's has been written. */
+void block_of_threads::check_unused(size_t from, size_t to) const
+{
+  for (size_t i = from; i < to; i++)
+    if (memory[i] != UNWRITTEN)
+      die("a write outside of the block's shared arrays");
 }
 
 void block_of_threads::run(dim3 blocks, dim3 size, const char *name, const std::function<void()> &work)
@@ -325,8 +373,12 @@ const void *block_of_threads::collect(const void *own, size_t bytes, int line)
 void block_of_threads::copy(void *to, const void *from, size_t bytes)
 {
   const size_t thread = (size_t)running->thread;
+  const late_copy it = {to, from, bytes, groups[thread]};
 
-  copies[thread].push_back({to, from, bytes, groups[thread]});
+  if (copies_late)
+    copies[thread].push_back(it);
+  else
+    it.make();
 }
 
 void block_of_threads::copies_wait(int but)
@@ -335,10 +387,7 @@ void block_of_threads::copies_wait(int but)
   size_t n = 0;
 
   for (; n < own.size() && own[n].group < groups[(size_t)running->thread] - but; n++)
-    if (own[n].from)
-      memcpy(own[n].to, own[n].from, own[n].bytes);
-    else
-      memset(own[n].to, 0, own[n].bytes);
+    own[n].make();
   own.erase(own.begin(), own.begin() + (ptrdiff_t)n);
 }
 

@@ -3,7 +3,7 @@
  *
  * The threads of a block run one at a time, in a random order that changes from launch to launch, and change only where
  * they wait: so a missing barrier shows as other results, and a barrier that not all threads reach ends the program.
- * Shared memory is NaN where nothing was written, and surrounded by memory that the address sanitizer watches. The
+ * Shared memory is NaN where nothing was written, and around the arrays, where nothing may be written. The
  * memory model and races between blocks that run at the same time are not modeled. */
 #pragma once
 

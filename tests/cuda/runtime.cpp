@@ -66,7 +66,7 @@ struct cublasContext {
 namespace
 {
 
-constexpr size_t ARENA = (size_t)1 << 36, PAGE = 4096;
+constexpr size_t ARENA = (size_t)1 << 36, PAGE = 4096, ALIGNMENT = 256;
 enum { OWN_VERSION = 12040, OLD_VERSION = 11020 };
 
 struct device_memory {
@@ -196,6 +196,16 @@ void unlock(const char *memory)
       if (work.host && work.host < memory + bytes && memory < work.host + work.bytes)
         misused("locked memory of a copy in flight is let go");
   locked.erase(memory);
+}
+
+/* Ends the program if memory behind a block has been written. */
+void check_unused(const unsigned char *behind, size_t bytes)
+{
+  ASAN_UNPOISON_MEMORY_REGION(behind, bytes);
+  for (size_t i = 0; i < bytes; i++)
+    if (behind[i] != 0xff)
+      misused("device memory behind the end of a block has been written");
+  ASAN_POISON_MEMORY_REGION(behind, bytes);
 }
 
 /* One element of a product, in the order of a naive program. */
@@ -397,11 +407,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
   return cudaEventSynchronize(event);
 }
 
-/* A block ends at the end of its pages, up to alignment, before a page that is never used. */
+/* A block ends at the end of its pages, up to alignment, before a page that is never used. What is behind the block is
+ * NaN, too, and still is when it is freed. */
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
   const alone here(working);
-  const size_t padded = (bytes + 255) / 256 * 256, pages = (padded + PAGE - 1) / PAGE * PAGE;
+  const size_t padded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, pages = (padded + PAGE - 1) / PAGE * PAGE;
 
   *memory = nullptr;
   if (device.held + bytes > memory_total())
@@ -411,9 +422,9 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
   if (device.arena == MAP_FAILED || device.used + pages + PAGE > ARENA)
     abort();
   char *block = device.arena + device.used + pages - padded;
-  mprotect(device.arena + device.used, pages, PROT_READ | PROT_WRITE);
-  memset(block, 0xff, padded);
-  mprotect(device.arena + device.used, pages, PROT_NONE);
+  mprotect(device.arena + device.used, pages + PAGE, PROT_READ | PROT_WRITE);
+  memset(block, 0xff, padded + ALIGNMENT);
+  mprotect(device.arena + device.used, pages + PAGE, PROT_NONE);
   ASAN_POISON_MEMORY_REGION(device.arena + device.used, pages + PAGE);
   ASAN_UNPOISON_MEMORY_REGION(block, bytes);
   device.used += pages + PAGE;
@@ -434,7 +445,12 @@ cudaError_t cudaFree(void *memory)
     return report(cudaErrorInvalidValue);
   device.held -= block->second;
   char *first = (char *)((uintptr_t)memory / PAGE * PAGE);
-  madvise(first, ((size_t)((char *)memory - first) + block->second + PAGE - 1) / PAGE * PAGE, MADV_DONTNEED);
+  const size_t padded = (block->second + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  const size_t pages = (size_t)((char *)memory - first) + padded + PAGE;
+  mprotect(first, pages, PROT_READ | PROT_WRITE);
+  check_unused((const unsigned char *)memory + block->second, padded - block->second + ALIGNMENT);
+  mprotect(first, pages, PROT_NONE);
+  madvise(first, pages, MADV_DONTNEED);
   ASAN_POISON_MEMORY_REGION(memory, block->second);
   device.blocks.erase(block);
   return cudaSuccess;
