@@ -24,6 +24,7 @@ trm_cuda_headers = \
 	kernels/cuda/attention_tensor.cuh \
 	kernels/cuda/columns.cuh \
 	kernels/cuda/cuda.h \
+	kernels/cuda/dropout.cuh \
 	kernels/cuda/kernel.cuh \
 	kernels/cuda/tensor_core.cuh
 trm_cuda_host = kernels/cuda/copies.c kernels/cuda/cuda.c kernels/cuda/gemm.c kernels/cuda/memory.c

@@ -178,6 +178,11 @@ static int cuda_sync(struct trm_device *device)
 
 /* -- the module */
 
+/* Slots without a kernel of this device have the host's form, fused ones the composed form. The rows, weights and
+ * sums of sparse_sgd are in the host's memory. */
+#define cuda_sparse_sgd NULL
+#define cuda_linear_forward NULL
+#define cuda_linear_backward NULL
 #define CUDA_SLOT(slot, type) .slot = cuda_##slot,
 static const struct trm_device_ops cuda_ops = {
   .name = "cuda",
@@ -199,7 +204,8 @@ static const struct trm_device_ops cuda_ops = {
   .event_free = cuda_event_free,
   .pin = cuda_pin,
   .unpin = cuda_unpin,
-  CUDA_KERNELS(CUDA_SLOT)
+  TRM_KERNELS(CUDA_SLOT)
+  TRM_FUSED_KERNELS(CUDA_SLOT)
 };
 
 static const struct trm_module cuda_module = {

@@ -110,56 +110,10 @@ size_t cuda_update_constants(struct trm_device *device, const struct trm_update 
                              const struct trm_update_run *run, size_t runs, const float *ratio, size_t n, bool lamb,
                              struct cuda_update_constants **constants);
 
-/* The kernels of the contract (core/kernels.h) that this device has: all but sparse_sgd, whose rows, weights and sums
- * are in the host's memory. */
-#define CUDA_KERNELS(X)                                                          \
-  X(gemm, trm_gemm)                                                              \
-  X(csr_forward, trm_csr_forward)                                                \
-  X(csr_backward, trm_csr_backward)                                              \
-  X(bias_add, trm_bias_add)                                                      \
-  X(bias_backward, trm_bias_backward)                                            \
-  X(activation_forward, trm_activation_forward)                                  \
-  X(activation_backward, trm_activation_backward)                                \
-  X(dropout, trm_dropout)                                                        \
-  X(norm_forward, trm_norm_forward)                                              \
-  X(norm_backward, trm_norm_backward)                                            \
-  X(embedding_forward, trm_embedding_forward)                                    \
-  X(embedding_backward, trm_embedding_backward)                                  \
-  X(attention_forward, trm_attention_forward)                                    \
-  X(attention_backward, trm_attention_backward)                                  \
-  X(rotary, trm_rotary)                                                          \
-  X(swiglu_forward, trm_swiglu_forward)                                          \
-  X(swiglu_backward, trm_swiglu_backward)                                        \
-  X(conv2d_forward, trm_conv2d_forward)                                          \
-  X(conv2d_backward_data, trm_conv2d_backward_data)                              \
-  X(conv2d_backward_weights, trm_conv2d_backward_weights)                        \
-  X(max_pool_forward, trm_max_pool_forward)                                      \
-  X(max_pool_backward, trm_max_pool_backward)                                    \
-  X(avg_pool_forward, trm_avg_pool_forward)                                      \
-  X(avg_pool_backward, trm_avg_pool_backward)                                    \
-  X(batch_norm_moments, trm_batch_norm_moments)                                  \
-  X(batch_norm_forward, trm_batch_norm_forward)                                  \
-  X(batch_norm_sums, trm_batch_norm_sums)                                        \
-  X(batch_norm_gradients, trm_batch_norm_gradients)                              \
-  X(batch_norm_backward, trm_batch_norm_backward)                                \
-  X(softmax_cross_entropy, trm_softmax_cross_entropy)                            \
-  X(softmax_shard_stats, trm_softmax_shard_stats)                                \
-  X(softmax_shard_join, trm_softmax_shard_join)                                  \
-  X(softmax_shard_gradient, trm_softmax_shard_gradient)                          \
-  X(mean_squared_error, trm_mean_squared_error)                                  \
-  X(logistic, trm_margin_loss)                                                   \
-  X(hinge, trm_margin_loss)                                                      \
-  X(sum, trm_sum)                                                                \
-  X(add, trm_add)                                                                \
-  X(convert, trm_convert)                                                        \
-  X(norm_squared, trm_norm_squared)                                              \
-  X(sum_losses, trm_sum_losses)                                                  \
-  X(clip, trm_clip)                                                              \
-  X(trust_ratios, trm_trust_ratios)                                              \
-  X(update, trm_update_arrays)                                                   \
-  X(lamb_direction, trm_lamb_direction)
+/* The kernels of the contract (core/kernels.h); cuda.c lists those that this device does not have. */
 #define CUDA_DECLARE(slot, type) void cuda_##slot(struct trm_device *device, const struct type *call);
-CUDA_KERNELS(CUDA_DECLARE)
+TRM_KERNELS(CUDA_DECLARE)
+TRM_FUSED_KERNELS(CUDA_DECLARE)
 #undef CUDA_DECLARE
 
 TRM_END_DECLS

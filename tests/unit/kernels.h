@@ -60,6 +60,9 @@ void attention_causal(struct trm_device *device);
 void rotary_reference(struct trm_device *device);
 void swiglu_reference(struct trm_device *device);
 
+/* kernels_fused.c */
+void fused_add_norm(struct trm_device *device);
+
 /* kernels_values.c: bfloat16 values */
 void values_rows(struct trm_device *device);
 void values_losses(struct trm_device *device);

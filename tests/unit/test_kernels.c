@@ -217,6 +217,7 @@ ON_DEVICES(step_update)
 ON_DEVICES(step_uses)
 ON_DEVICES(step_mask)
 ON_DEVICES(update_slices)
+ON_DEVICES(fused_add_norm)
 ON_DEVICES(values_rows)
 ON_DEVICES(values_losses)
 ON_DEVICES(values_sequences)
@@ -308,6 +309,7 @@ int main(void)
     {"what an update takes from a step", test_step_uses},
     {"masks by the step in device memory", test_step_mask},
     {"updates of slices equal the whole", test_update_slices},
+    {"sum and norm in one call", test_fused_add_norm},
     {"bfloat16 values: rows", test_values_rows},
     {"bfloat16 values: losses", test_values_losses},
     {"bfloat16 values: sequences", test_values_sequences},
