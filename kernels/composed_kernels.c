@@ -4,7 +4,7 @@ void composed_linear_forward(struct trm_device *device, const struct trm_linear_
 {
   device->ops->gemm(device, &(struct trm_gemm){
     .transpose_b = true, .m = call->b, .n = call->n, .k = call->k, .alpha = 1, .a = call->x, .lda = call->k,
-    .b = call->w, .ldb = call->k, .c = call->y, .ldc = call->n, .type_ab = call->type, .type_c = call->type});
+    .b = call->w, .ldb = call->k, .c = call->y, .ldc = call->ld, .type_ab = call->type, .type_c = call->type});
   if (call->bias)
     device->ops->bias_add(device, &(struct trm_bias_add){
       .y = call->y, .bias = call->bias, .b = call->b, .n = call->n, .type = call->type});
@@ -16,7 +16,7 @@ void composed_linear_forward(struct trm_device *device, const struct trm_linear_
 void composed_linear_backward(struct trm_device *device, const struct trm_linear_backward *call)
 {
   device->ops->gemm(device, &(struct trm_gemm){
-    .transpose_a = true, .m = call->n, .n = call->k, .k = call->b, .alpha = 1, .a = call->dy, .lda = call->n,
+    .transpose_a = true, .m = call->n, .n = call->k, .k = call->b, .alpha = 1, .a = call->dy, .lda = call->ld,
     .b = call->x, .ldb = call->k, .beta = call->beta, .c = call->dw, .ldc = call->k, .type_ab = call->type});
   if (call->db)
     device->ops->bias_backward(device, &(struct trm_bias_backward){
@@ -24,7 +24,7 @@ void composed_linear_backward(struct trm_device *device, const struct trm_linear
   if (!call->dx)
     return;
   device->ops->gemm(device, &(struct trm_gemm){
-    .m = call->b, .n = call->k, .k = call->n, .alpha = 1, .a = call->dy, .lda = call->n, .b = call->w, .ldb = call->k,
+    .m = call->b, .n = call->k, .k = call->n, .alpha = 1, .a = call->dy, .lda = call->ld, .b = call->w, .ldb = call->k,
     .c = call->dx, .ldc = call->k, .type_ab = call->type, .type_c = call->type});
   if (call->through)
     device->ops->activation_backward(device, &(struct trm_activation_backward){

@@ -20,6 +20,7 @@ trm_test_programs += \
 	tests/unit/test_device_ranks \
 	tests/unit/test_document \
 	tests/unit/test_exchange \
+	tests/unit/test_fusion \
 	tests/unit/test_hogwild \
 	tests/unit/test_images \
 	tests/unit/test_import \
@@ -114,6 +115,7 @@ trm_test_nn = $(trm_test_devices) tests/support/nn_case.c tests/support/nn_case.
 tests_unit_test_arena_SOURCES = tests/unit/test_arena.c $(trm_test_nn)
 tests_unit_test_convolution_SOURCES = tests/unit/test_convolution.c $(trm_test_nn)
 tests_unit_test_exchange_SOURCES = tests/unit/test_exchange.c $(trm_test_nn)
+tests_unit_test_fusion_SOURCES = tests/unit/test_fusion.c $(trm_test_nn)
 tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels.h \
 	tests/unit/kernels_activations.c \

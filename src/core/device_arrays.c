@@ -237,9 +237,12 @@ ARRAYS(trm_lamb_direction, READS_HOST(run, call->runs), READS(update.now, 1), RE
 /* -- fused kernels */
 
 ARRAYS(trm_linear_forward, READS_VALUES(x, call->b * call->k), READS_VALUES(w, call->n * call->k),
-       READS(bias, call->n), WRITES_VALUES(y, call->b * call->n), WRITES_VALUES(z, call->b * call->n))
+       READS(bias, call->n),
+       PART_VALUES(y, arrays_span(false, call->b, call->n, call->ld), call->b * call->n, TRM_WRITES),
+       WRITES_VALUES(z, call->b * call->n))
 ARRAYS(trm_linear_backward, READS_VALUES(x, call->b * call->k), READS_VALUES(w, call->n * call->k),
-       READS_VALUES(dy, call->b * call->n), ADDS(dw, call->n * call->k), ADDS(db, call->n),
+       PART_VALUES(dy, arrays_span(false, call->b, call->n, call->ld), call->b * call->n, TRM_READS),
+       ADDS(dw, call->n * call->k), ADDS(db, call->n),
        WRITES_VALUES(dx, call->b * call->k),
        ARRAY_VALUES(u, call->b * call->k, call->through && arrays_reads_input(call->kind) ? TRM_READS : 0))
 

@@ -643,20 +643,22 @@ struct trm_lamb_direction {
  * composed form, in the order that is described; a device that keeps an intermediate value in registers need not round
  * it, and need not write an array that the description says another one replaces. */
 
-/* y (B, N) = x (B, K) w^T + bias; then, unless z is NULL, z (B, N) = f(y). z may be y, and then replaces it. */
+/* y (B, N) = x (B, K) w^T + bias; then, unless z is NULL, z (B, N) = f(y). z may be y, and then replaces it. Rows of y
+ * are ld values apart: N with a bias or z, else at least N; what lies between them is not written. */
 struct trm_linear_forward {
   const void *x, *w; /* (B, K), (N, K) */
   const float *bias; /* (N) NULL: none */
   void *y;
   enum trm_activation kind; /* f */
   void *z;
-  size_t b, n, k;
+  size_t b, n, k, ld;
   enum trm_value_type type;
 };
 
 /* dw (N, K) = beta * dw + dy^T x; db (N) (NULL: not computed) = beta * db + column sums of dy; dx (B, K) (NULL: not
  * computed) = dy w; beta is 0 or 1. Then, if x is the output f(u) of an activation and `through` is set, dx becomes the
- * gradient of u: dx = (dy w) * f'(u), which relu, tanh and sigmoid compute from x, and gelu from u. */
+ * gradient of u: dx = (dy w) * f'(u), which relu, tanh and sigmoid compute from x, and gelu from u. Rows of dy are ld
+ * values apart: N with db, else at least N. */
 struct trm_linear_backward {
   const void *x, *w, *dy; /* (B, K), (N, K), (B, N) */
   float beta;
@@ -665,7 +667,7 @@ struct trm_linear_backward {
   bool through;
   enum trm_activation kind; /* f */
   const void *u;            /* (B, K) of gelu; NULL: not read */
-  size_t b, n, k;
+  size_t b, n, k, ld;
   enum trm_value_type type;
 };
 

@@ -3,6 +3,8 @@
 libtrireme_la_SOURCES += \
 	src/nn/balance.c \
 	src/nn/balance.h \
+	src/nn/fusion.c \
+	src/nn/fusion.h \
 	src/nn/graph.c \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "core/memory.h"
+#include "nn/fusion.h"
 
 enum { NONE = -1 };
 
@@ -364,7 +365,9 @@ static struct trm_arena_plan *arena_alloc_plan(int first, int last)
                                   .transient_offset = SIZE_MAX,
                                   .flow = trm_alloc(2 * n * sizeof *plan->flow, "arena plan"),
                                   .segment_end = trm_alloc(n * sizeof *plan->segment_end, "arena plan"),
-                                  .recompute = trm_alloc(n * sizeof *plan->recompute, "arena plan")};
+                                  .recompute = trm_alloc(n * sizeof *plan->recompute, "arena plan"),
+                                  .span = trm_alloc(2 * n * sizeof *plan->span, "arena plan"),
+                                  .backward_in_next = trm_alloc(n * sizeof *plan->backward_in_next, "arena plan")};
   return plan;
 }
 
@@ -399,6 +402,7 @@ struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first,
   }
   trm_free(blocks.block);
   trm_free(blocks.value);
+  trm_fusion_plan(layer, plan, request);
   return plan;
 }
 
@@ -410,5 +414,7 @@ void trm_arena_plan_free(struct trm_arena_plan *plan)
   trm_free(plan->flow);
   trm_free(plan->segment_end);
   trm_free(plan->recompute);
+  trm_free(plan->span);
+  trm_free(plan->backward_in_next);
   trm_free(plan);
 }

@@ -15,6 +15,11 @@ struct trm_gradient_flow {
   size_t earlier, sum;
 };
 
+/* The layers [first, end) that a layer's call computes; none: another layer's call computes it. */
+struct trm_span {
+  int first, end;
+};
+
 struct trm_arena_plan {
   int first, last; /* layers [first, last) of the model's; arrays have entries for all layers */
   int *segment_end; /* (layers) end of the layer's segment */
@@ -25,6 +30,8 @@ struct trm_arena_plan {
   size_t *scratch; /* (3, layers) of the scratch: in forward, recomputation, backward */
   size_t *copy; /* (3, layers) of the copies of the layer's weights, likewise; unused without copy_weights */
   struct trm_gradient_flow *flow; /* (layers, 2): for the operands that need a gradient */
+  struct trm_span *span; /* (2, layers) of forward, of recomputation (fusion.h) */
+  bool *backward_in_next; /* (layers) backward of the next layer computes this one's, too (fusion.h) */
   size_t input; /* offset of the batch as values; unused unless reads_input */
   size_t loss_chunk; /* vectors of the last layer that are computed at a time; 0: all. The layer's forward and backward are
                         then at the time of the loss */

@@ -92,6 +92,20 @@ enum trm_reshard {
   TRM_RESHARD_REDUCE_SCATTER, /* partial sums to this rank's shard of the sum */
 };
 
+/* What a layer's call computes for its neighbors, too, by a fused kernel (core/kernels.h); fields that are 0: nothing.
+ * The model sets them before each call (fusion.h). */
+struct trm_fused {
+  /* with ops->fuses_activation */
+  enum trm_activation activation;
+  void *z;                         /* forward: the activation's output, of y */
+  bool through;                    /* backward: x is the activation's output, and dx the gradient of its input */
+  const void *u;                   /* that input; NULL: the activation does not keep it */
+  /* with ops->fuses_sum */
+  struct trm_add_norm_forward sum; /* forward: x is sum.s, which this call makes; without norm */
+  const void *grad_other;          /* backward: grad_sum = dx + grad_other; dx need not be written */
+  void *grad_sum;
+};
+
 struct trm_axis;
 struct trm_graph;
 struct trm_shard_request;
@@ -136,6 +150,7 @@ struct trm_layer {
   size_t workspace_fixed;  /* floats independent of rows, kept likewise; precede the rows' part */
   size_t scratch;          /* floats during one call, independent of rows */
   float *scratch_at;       /* (scratch) device; set by the model before each call */
+  struct trm_fused fused;
   /* tensor parallelism (sharding.h) */
   int tensor_rank, tensor_size; /* place in the axis, its size; size 0: not sharded */
   struct trm_slice slice;  /* output_sharded: this rank's slice of an output row; reshard layers: of the value */
@@ -252,6 +267,7 @@ struct trm_layer_ops {
   bool takes_bf16;                /* forward and backward work on values of either type; false: of float32 alone */
   bool is_collective;             /* calls pass->reduce: where that is set, passes are made even without rows */
   bool removes_bias;              /* a constant added to a channel of its input does not change its output */
+  bool fuses_activation, fuses_sum; /* forward and backward heed those parts of layer->fused */
 
   /* Tensor parallelism (sharding.h). preferred_sharding: of its input, if readers prefer *out for its output; NULL:
    * replicated. shard: reduces the layer to this rank's shard; NULL: every rank computes the whole layer. */

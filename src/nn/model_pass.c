@@ -203,16 +203,54 @@ void *trm_model_chunk_output(const struct trm_model *model, bool gradient, const
   return pass_array(model, (gradient ? model->plan->gradient : model->plan->value)[end]);
 }
 
+/* Returns the array of layer i's output. */
+static void *pass_output(const struct trm_model *model, int i, enum pass_phase phase)
+{
+  return pass_array(model, model->plan->value[phase == FORWARD ? i : model->plan->last + i]);
+}
+
+/* The sum that the add, layer i, makes, of its operands or, first < i, with the dropout before it. */
+static struct trm_add_norm_forward pass_sum(const struct trm_model *model, const struct trm_pass *pass, int first,
+                                            int i, enum pass_phase phase)
+{
+  const struct trm_layer *add = &model->layer[i];
+  struct trm_add_norm_forward sum = {
+    .a = pass_value(model, pass, i, add->addend, phase),
+    .b = pass_value(model, pass, first, model->layer[first].from, phase),
+    .s = pass_output(model, i, phase),
+    .norm = {.r = add->output_rows, .d = trm_shape_count(&add->out), .type = add->values}};
+  if (first < i) {
+    const struct trm_dropout dropout = trm_layer_dropout_call(&model->layer[first], pass);
+    sum.mask = dropout.mask;
+    sum.f = dropout.f;
+  }
+  return sum;
+}
+
+/* Forward of the layers that layer i's call computes. */
 static void pass_layer_forward(struct trm_model *model, const struct trm_pass *pass, int i, enum pass_phase phase)
 {
   struct trm_layer *layer = &model->layer[i];
+  const struct trm_span span = model->plan->span[phase == FORWARD ? i : model->plan->last + i];
+  if (span.first == span.end)
+    return;
   const void *x = pass_value(model, pass, i, layer->from, phase);
-  void *y = pass_array(model, model->plan->value[phase == FORWARD ? i : model->plan->last + i]);
   layer->scratch_at = pass_scratch(model, i, phase);
-  if (layer->addend != TRM_FROM_NONE)
-    pass_add_arrays(layer, pass, y, x, pass_value(model, pass, i, layer->addend, phase));
-  else
-    layer->ops->forward(layer, pass, x, y, pass_workspace(model, i, phase));
+  layer->fused = (struct trm_fused){0};
+  if (span.end > i + 1) {
+    layer->fused.activation = model->layer[i + 1].ops->variant;
+    layer->fused.z = pass_output(model, i + 1, phase);
+  }
+  if (layer->addend == TRM_FROM_NONE) {
+    if (span.first < i)
+      layer->fused.sum = pass_sum(model, pass, span.first, i - 1, phase);
+    layer->ops->forward(layer, pass, x, pass_output(model, i, phase), pass_workspace(model, i, phase));
+  } else if (span.first < i) {
+    const struct trm_add_norm_forward sum = pass_sum(model, pass, span.first, i, phase);
+    pass->device->ops->add_norm_forward(pass->device, &sum);
+  } else {
+    pass_add_arrays(layer, pass, pass_output(model, i, phase), x, pass_value(model, pass, i, layer->addend, phase));
+  }
 }
 
 /* Returns true if the layer is computed with the loss, in chunks. */
@@ -252,13 +290,33 @@ static void pass_reduce_input_gradient(struct trm_model *model, const struct trm
                        layer->rows * trm_shape_count(&layer->in), layer->values);
 }
 
+/* What backward of layer i computes for its neighbors: the activation before it, the gradient's sum. */
+static struct trm_fused pass_fused_backward(const struct trm_model *model, const struct trm_pass *pass, int i)
+{
+  const struct trm_arena_plan *plan = model->plan;
+  const struct trm_layer *layer = &model->layer[i], *before = layer - 1;
+  const struct trm_gradient_flow *flow = &plan->flow[2 * i];
+  struct trm_fused fused = {0};
+  if (i > plan->first && plan->backward_in_next[i - 1]) {
+    fused.activation = before->ops->variant;
+    fused.through = true;
+    fused.u = before->ops->keeps_input ? pass_value(model, pass, i - 1, before->from, BACKWARD) : NULL;
+  }
+  if (layer->ops->fuses_sum && flow->accumulates && !layer->grad_input_partial) {
+    fused.grad_other = pass_array(model, flow->earlier);
+    fused.grad_sum = pass_array(model, flow->sum);
+  }
+  return fused;
+}
+
 /* Backward of layer i: its contributions to the gradients of its inputs. */
 static void pass_layer_backward(struct trm_model *model, const struct trm_pass *pass, int i)
 {
   const struct trm_arena_plan *plan = model->plan;
   struct trm_layer *layer = &model->layer[i];
   const struct trm_layer_ops *ops = layer->ops;
-  if (layer->addend == TRM_FROM_NONE && !pass_is_chunked(model, i)) {
+  layer->fused = pass_fused_backward(model, pass, i);
+  if (layer->addend == TRM_FROM_NONE && !pass_is_chunked(model, i) && !plan->backward_in_next[i]) {
     layer->scratch_at = pass_scratch(model, i, BACKWARD);
     ops->backward(
       layer, pass, ops->keeps_input ? pass_value(model, pass, i, layer->from, BACKWARD) : NULL,
@@ -269,7 +327,7 @@ static void pass_layer_backward(struct trm_model *model, const struct trm_pass *
   const int to[2] = {layer->from, layer->addend};
   for (int k = 0; k < 2; k++) {
     const struct trm_gradient_flow *flow = &plan->flow[2 * i + k];
-    if (flow->accumulates)
+    if (flow->accumulates && !layer->fused.grad_sum)
       pass_add_arrays(&model->layer[to[k]], pass, pass_array(model, flow->sum), pass_array(model, flow->earlier),
                       pass_array(model, flow->write));
   }
@@ -452,6 +510,7 @@ static void pass_run_chunks(struct trm_model *model, const struct trm_pass *pass
   void *scores = pass_array(model, plan->value[end]);
   last.out = (struct trm_shape){.dims = 1, .size = {trm_shape_count(&last.out) / trm_layer_output_vectors(&last)}};
   last.in = (struct trm_shape){.dims = 1, .size = {trm_layer_width(&last)}};
+  last.fused = (struct trm_fused){0};
   inner.input = &input;
   for (size_t first = 0; first < vectors; first += input.rows) {
     input.rows = vectors - first < plan->loss_chunk ? vectors - first : plan->loss_chunk;

@@ -4,7 +4,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "nn/arena_plan.h"
+#include "nn/fusion.h"
 #include "suite.h"
 #include "support/nn_case.h"
 
@@ -44,6 +44,8 @@ static void *arena_spread(struct nn_case *c)
       flow->sum = plan->gradient[operand[k]];
     }
   }
+  const struct trm_arena_request request = {.rows = NN_ROWS, .training = true};
+  trm_fusion_plan(c->model.layer, plan, &request);
   void *old = c->model.arena;
   void *memory;
   CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, end, TRM_MEMORY_BUFFERS, &memory), TRM_OK);

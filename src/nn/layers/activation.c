@@ -35,6 +35,11 @@ static void activation_backward(struct trm_layer *layer, const struct trm_pass *
     .type = layer->values});
 }
 
+bool trm_layer_is_activation(const struct trm_layer *layer)
+{
+  return layer->ops->forward == activation_forward;
+}
+
 /* y = x / 2 (1 + z) */
 static int activation_gelu(struct trm_graph *graph, int x, int z)
 {

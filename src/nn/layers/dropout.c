@@ -24,31 +24,36 @@ static int dropout_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* Sets to (B, F) to from (B, F) under this pass's mask. Sharded values: each contiguous run of this rank is a row, part
- * of one of the `outer` rows per sample of the whole value. */
+/* Sharded values: each contiguous run of this rank is a row, part of one of the `outer` rows per sample of the whole
+ * value. */
+struct trm_dropout trm_layer_dropout_call(const struct trm_layer *layer, const struct trm_pass *pass)
+{
+  const struct trm_slice *slice = &layer->slice;
+  const size_t outer = layer->output_sharded ? slice->outer : 1, f = trm_shape_count(&layer->in);
+  return (struct trm_dropout){
+    .mask = {.seed = pass->seed,
+             .stream = (uint32_t)layer->number,
+             .first_row = pass->first_row * outer,
+             .step = pass->step,
+             .row_parts = outer,
+             .rate = pass->training ? *(const float *)layer->settings : 0,
+             .stride = layer->output_sharded ? slice->extent * slice->inner : f,
+             .offset = layer->output_sharded ? slice->low * slice->inner : 0},
+    .b = layer->rows * outer, .f = f / outer, .type = layer->values};
+}
+
+/* Sets to (B, F) to from (B, F) under this pass's mask. */
 static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const void *from,
                           void *to)
 {
   (void)backward;
-  const float rate = *(const float *)layer->settings;
-  struct trm_device *device = pass->device;
-  const size_t b = layer->rows, f = trm_shape_count(&layer->in);
-  if (pass->training && rate > 0) {
-    const struct trm_slice *slice = &layer->slice;
-    const size_t outer = layer->output_sharded ? slice->outer : 1;
-    const struct trm_mask mask = {.seed = pass->seed,
-                                  .stream = (uint32_t)layer->number,
-                                  .first_row = pass->first_row * outer,
-                                  .step = pass->step,
-                                  .row_parts = outer,
-                                  .rate = rate,
-                                  .stride = layer->output_sharded ? slice->extent * slice->inner : f,
-                                  .offset = layer->output_sharded ? slice->low * slice->inner : 0};
-    device->ops->dropout(device, &(struct trm_dropout){
-      .mask = mask, .x = from, .y = to, .b = b * outer, .f = f / outer, .type = layer->values});
-  } else if (to != from) {
-    device->ops->copy(device, to, from, b * f * trm_value_bytes(layer->values));
-  }
+  struct trm_dropout call = trm_layer_dropout_call(layer, pass);
+  call.x = from;
+  call.y = to;
+  if (call.mask.rate > 0)
+    pass->device->ops->dropout(pass->device, &call);
+  else if (to != from)
+    pass->device->ops->copy(pass->device, to, from, call.b * call.f * trm_value_bytes(layer->values));
 }
 
 static int dropout_export(const struct trm_layer *layer, struct trm_graph *graph, int x)

@@ -1,4 +1,4 @@
-/* The layers that exist, for the table (private to src/nn). */
+/* The layers that exist, for the table, and what others need to know of some (private to src/nn). */
 #pragma once
 
 #include "nn/layer.h"
@@ -17,3 +17,9 @@ extern const struct trm_layer_ops layer_linear, layer_relu, layer_gelu, layer_ge
   layer_dropout, layer_layer_norm, layer_rms_norm, layer_embedding, layer_position, layer_rotary, layer_attention,
   layer_swiglu, layer_head, layer_conv2d, layer_max_pool, layer_avg_pool, layer_global_avg_pool, layer_batch_norm,
   layer_flatten;
+
+/* Returns true if the layer is an element-wise activation, whose kind is ops->variant. */
+bool trm_layer_is_activation(const struct trm_layer *layer);
+
+/* Returns the arguments of a dropout layer's kernel, without arrays; without a mask the rate is 0. */
+struct trm_dropout trm_layer_dropout_call(const struct trm_layer *layer, const struct trm_pass *pass);

@@ -91,15 +91,10 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
   const struct trm_parameter *weight = linear_weight(layer) /* (N, K) */, *bias = linear_bias(layer);
   if (layer->output_partial && layer->tensor_rank)
     bias = NULL; /* of partial sums, rank 0's has the bias */
-  if (linear_output_ld(layer) > n) { /* no bias */
-    device->ops->gemm(device, &(struct trm_gemm){
-      .transpose_b = true, .m = r, .n = n, .k = k, .alpha = 1, .a = x, .lda = k, .b = weight->values, .ldb = k, .c = y,
-      .ldc = linear_output_ld(layer), .type_ab = layer->values, .type_c = layer->values});
-    return;
-  }
   if (!layer->sparse_input) {
     device->ops->linear_forward(device, &(struct trm_linear_forward){
-      .x = x, .w = weight->values, .bias = bias ? bias->w : NULL, .y = y, .b = r, .n = n, .k = k,
+      .x = x, .w = weight->values, .bias = bias ? bias->w : NULL, .y = y,
+      .kind = layer->fused.activation, .z = layer->fused.z, .b = r, .n = n, .k = k, .ld = linear_output_ld(layer),
       .type = layer->values});
     return;
   }
@@ -116,23 +111,13 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
   (void)y, (void)work;
   struct trm_device *device = pass->device;
   const size_t r = trm_layer_rows(layer), k = trm_layer_width(layer), n = linear_units(layer);
-  const size_t ld = linear_output_ld(layer);
   const struct trm_parameter *weight = linear_weight(layer), *bias = linear_bias(layer);
   float *dw = layer->tied_gradient ? layer->tied_gradient : weight->g;
-  if (ld > n) {
-    device->ops->gemm(device, &(struct trm_gemm){
-      .transpose_a = true, .m = n, .n = k, .k = r, .alpha = 1, .a = dy, .lda = ld, .b = x, .ldb = k, .beta = pass->beta,
-      .c = dw, .ldc = k, .type_ab = layer->values});
-    if (dx)
-      device->ops->gemm(device, &(struct trm_gemm){
-        .m = r, .n = k, .k = n, .alpha = 1, .a = dy, .lda = ld, .b = weight->values, .ldb = k, .c = dx, .ldc = k,
-        .type_ab = layer->values, .type_c = layer->values});
-    return;
-  }
   if (!layer->sparse_input) {
     device->ops->linear_backward(device, &(struct trm_linear_backward){
       .x = x, .w = weight->values, .dy = dy, .beta = pass->beta, .dw = dw, .db = bias ? bias->g : NULL, .dx = dx,
-      .b = r, .n = n, .k = k, .type = layer->values});
+      .through = layer->fused.through, .kind = layer->fused.activation, .u = layer->fused.u, .b = r, .n = n, .k = k,
+      .ld = linear_output_ld(layer), .type = layer->values});
     return;
   }
   device->ops->csr_backward(device, &(struct trm_csr_backward){
@@ -178,8 +163,8 @@ static int linear_shard(struct trm_layer *layer, struct trm_shard_request *reque
 #define LINEAR                                                                                                \
   .takes_bf16 = true, .settings_bytes = sizeof(struct trm_weight_settings), .shape = linear_shape,            \
   .forward = linear_forward, .backward = linear_backward, .cost = linear_cost, .export_graph = linear_export, \
-  .preferred_sharding = linear_preferred_sharding, .shard = linear_shard, .output_ld = linear_output_ld, .by_vector = true,               \
-  .keeps_input = true
+  .preferred_sharding = linear_preferred_sharding, .shard = linear_shard, .output_ld = linear_output_ld,      \
+  .by_vector = true, .keeps_input = true, .fuses_activation = true
 
 const struct trm_layer_ops layer_linear = {
   LINEAR,

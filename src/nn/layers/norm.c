@@ -36,9 +36,14 @@ static void norm_forward(struct trm_layer *layer, const struct trm_pass *pass, c
   const float epsilon = *(const float *)layer->settings;
   const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
   const bool centered = layer->ops->variant == LAYER_NORM;
-  pass->device->ops->norm_forward(pass->device, &(struct trm_norm_forward){
+  struct trm_add_norm_forward call = layer->fused.sum;
+  call.norm = (struct trm_norm_forward){
     .x = x, .gain = layer->parameter[GAIN].w, .bias = centered ? layer->parameter[BIAS].w : NULL, .epsilon = epsilon,
-    .y = y, .mean = centered ? work : NULL, .scale = work + r, .r = r, .d = d, .type = layer->values});
+    .y = y, .mean = centered ? work : NULL, .scale = work + r, .r = r, .d = d, .type = layer->values};
+  if (call.s)
+    pass->device->ops->add_norm_forward(pass->device, &call);
+  else
+    pass->device->ops->norm_forward(pass->device, &call.norm);
 }
 
 static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
@@ -47,10 +52,15 @@ static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, 
   (void)y;
   const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
   const bool centered = layer->ops->variant == LAYER_NORM;
-  pass->device->ops->norm_backward(pass->device, &(struct trm_norm_backward){
+  const struct trm_norm_backward norm = {
     .x = x, .gain = layer->parameter[GAIN].w, .mean = centered ? work : NULL, .scale = work + r, .dy = dy, .dx = dx,
     .beta = pass->beta, .dgain = layer->parameter[GAIN].g, .dbias = centered ? layer->parameter[BIAS].g : NULL, .r = r,
-    .d = d, .type = layer->values});
+    .d = d, .type = layer->values};
+  if (layer->fused.grad_sum)
+    pass->device->ops->add_norm_backward(pass->device, &(struct trm_add_norm_backward){
+      .norm = norm, .other = layer->fused.grad_other, .sum = layer->fused.grad_sum});
+  else
+    pass->device->ops->norm_backward(pass->device, &norm);
 }
 
 static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -89,7 +99,7 @@ static int norm_shard(struct trm_layer *layer, struct trm_shard_request *request
 #define NORM                                                                                                     \
   .takes_bf16 = true, .settings_bytes = sizeof(float), .create = norm_create, .shape = norm_shape,               \
   .forward = norm_forward, .backward = norm_backward, .cost_per_value = {.flop = 7, .bytes = 2 * sizeof(float)}, \
-  .export_graph = norm_export, .shard = norm_shard, .keeps_input = true
+  .export_graph = norm_export, .shard = norm_shard, .keeps_input = true, .fuses_sum = true
 
 const struct trm_layer_ops layer_layer_norm = {
   NORM, .name = "layer_norm", .usage = "layer_norm [epsilon=1e-5]", .variant = LAYER_NORM};

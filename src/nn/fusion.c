@@ -1,0 +1,128 @@
+#include "nn/fusion.h"
+
+#include "nn/layers/layers.h"
+
+/* A plan, looked at in one phase. */
+struct fusion {
+  const struct trm_layer *layer;
+  struct trm_arena_plan *plan;
+  const struct trm_arena_request *request;
+  bool recompute;        /* of recomputation; otherwise of forward */
+  struct trm_span *span; /* (layers) of the phase */
+};
+
+/* An array in the arena. */
+struct range {
+  size_t offset, bytes;
+};
+
+static bool fusion_apart(struct range a, struct range b)
+{
+  return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+}
+
+static size_t fusion_index(const struct fusion *it, int i)
+{
+  return (size_t)(it->recompute ? it->plan->last + i : i);
+}
+
+/* The value of layer i, as layer `reader` reads it in this phase. */
+static struct range fusion_value(const struct fusion *it, int reader, int i)
+{
+  const struct trm_arena_plan *plan = it->plan;
+  const bool recomputed = it->recompute && plan->segment_end[i] == plan->segment_end[reader];
+  const struct trm_layer *layer = &it->layer[i];
+  return (struct range){plan->value[recomputed ? plan->last + i : i],
+                        layer->output_rows * trm_shape_count(&layer->out) * trm_value_bytes(it->request->values)};
+}
+
+/* Returns true if layer `reader`, the next one, reads layer i's value, and this phase computes both. */
+static bool fusion_follows(const struct fusion *it, int i, int reader)
+{
+  const struct trm_arena_plan *plan = it->plan;
+  if (i < plan->first || reader >= plan->last || it->layer[reader].from != i || it->layer[i].from == TRM_FROM_NONE)
+    return false;
+  return !it->recompute ||
+         (plan->recompute[i] && plan->recompute[reader] && plan->segment_end[i] == plan->segment_end[reader]);
+}
+
+/* Makes the layers [first, end) part of the call of layer i. */
+static void fusion_join(struct fusion *it, int i, int first, int end)
+{
+  for (int k = first; k < end; k++)
+    it->span[k] = (struct trm_span){k, k};
+  it->span[i] = (struct trm_span){first, end};
+}
+
+/* A linear layer and the activation behind it. */
+static void fusion_find_activation(struct fusion *it, int i)
+{
+  const struct trm_layer *layer = &it->layer[i];
+  if (!layer->ops->fuses_activation || layer->sparse_input || !fusion_follows(it, i, i + 1) ||
+      !trm_layer_is_activation(&it->layer[i + 1]))
+    return;
+  const struct range y = fusion_value(it, i, i), z = fusion_value(it, i + 1, i + 1);
+  const struct trm_parameter *weight = it->request->copy_weights ? trm_layer_product_weight(layer) : NULL;
+  if (z.offset != y.offset) { /* else x and the weight live as long as y */
+    if (layer->from >= 0 && !fusion_apart(z, fusion_value(it, i, layer->from)))
+      return;
+    if (weight && !fusion_apart(z, (struct range){it->plan->copy[fusion_index(it, i)],
+                                                  weight->count * trm_value_bytes(it->request->values)}))
+      return;
+  }
+  fusion_join(it, i, i, i + 2);
+}
+
+/* Returns true if the norm may read the operands a and b of the sum s while it writes its own arrays. */
+static bool fusion_norm_fits(const struct fusion *it, int i, struct range a, struct range b)
+{
+  const struct trm_layer *norm = &it->layer[i];
+  const struct range y = fusion_value(it, i, i);
+  const struct range work = {it->plan->work[fusion_index(it, i)],
+                             (norm->workspace_fixed + norm->rows * norm->workspace) * sizeof(float)};
+  return fusion_apart(y, a) && fusion_apart(y, b) && fusion_apart(work, a) && fusion_apart(work, b);
+}
+
+/* An add with the dropout before it and the norm behind it. */
+static void fusion_find_sum(struct fusion *it, int i)
+{
+  const struct trm_layer *add = &it->layer[i], *before = &it->layer[add->from];
+  const struct range s = fusion_value(it, i, i), a = fusion_value(it, i, add->addend);
+  /* in the masked value's place: so nothing else reads that */
+  const bool masked = fusion_follows(it, i - 1, i) && before->ops == &layer_dropout && before->from >= 0 &&
+                      fusion_value(it, i, i - 1).offset == s.offset;
+  const struct range b = masked ? fusion_value(it, i - 1, before->from) : fusion_value(it, i, add->from);
+  const bool fits = !masked || (fusion_apart(s, a) && (s.offset == b.offset || fusion_apart(s, b)));
+  const int first = masked && fits ? i - 1 : i;
+  const bool normed = fusion_follows(it, i, i + 1) && it->layer[i + 1].ops->fuses_sum &&
+                      fusion_norm_fits(it, i + 1, a, first < i ? b : fusion_value(it, i, add->from));
+  fusion_join(it, normed ? i + 1 : i, first, normed ? i + 2 : i + 1);
+}
+
+/* Returns true if backward of the linear layer i + 1 may compute that of the activation i, which it reads. */
+static bool fusion_joins_backward(const struct trm_layer *layer, const struct trm_arena_plan *plan, int i)
+{
+  const struct trm_layer *linear = &layer[i + 1];
+  const struct trm_gradient_flow *flow = &plan->flow[2 * (i + 1)]; /* the activation's: without other readers, in place */
+  return linear->ops->fuses_activation && linear->from == i && trm_layer_is_activation(&layer[i]) &&
+         layer[i].needs_dx && linear->needs_dx && !linear->grad_input_partial &&
+         (!layer[i].ops->keeps_input || plan->segment_end[i] == plan->segment_end[i + 1]) && !flow->accumulates &&
+         flow->write == plan->flow[2 * i].write;
+}
+
+void trm_fusion_plan(const struct trm_layer *layer, struct trm_arena_plan *plan,
+                     const struct trm_arena_request *request)
+{
+  for (int phase = 0; phase < 2; phase++) {
+    struct fusion it = {layer, plan, request, phase, plan->span + phase * plan->last};
+    for (int i = plan->first; i < plan->last; i++)
+      it.span[i] = (struct trm_span){i, i + 1};
+    for (int i = plan->first; i < plan->last; i++) {
+      fusion_find_activation(&it, i);
+      if (layer[i].addend >= 0 && layer[i].from >= 0 && (!it.recompute || plan->recompute[i]))
+        fusion_find_sum(&it, i);
+    }
+  }
+  for (int i = plan->first; i + 1 < plan->last; i++)
+    plan->backward_in_next[i] = request->training && fusion_joins_backward(layer, plan, i);
+}
