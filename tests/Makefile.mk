@@ -121,6 +121,7 @@ tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels_activations.c \
 	tests/unit/kernels_flat.c \
 	tests/unit/kernels_fused.c \
+	tests/unit/kernels_fused_reference.c \
 	tests/unit/kernels_images.c \
 	tests/unit/kernels_losses.c \
 	tests/unit/kernels_products.c \

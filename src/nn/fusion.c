@@ -33,14 +33,20 @@ static struct range fusion_value(const struct fusion *it, int reader, int i)
   const bool recomputed = it->recompute && plan->segment_end[i] == plan->segment_end[reader];
   const struct trm_layer *layer = &it->layer[i];
   return (struct range){plan->value[recomputed ? plan->last + i : i],
-                        layer->output_rows * trm_shape_count(&layer->out) * trm_value_bytes(it->request->values)};
+                        layer->output_rows * trm_layer_output_elements(layer) * trm_value_bytes(it->request->values)};
+}
+
+/* Returns the end of the layers that have a call of their own: the loss computes the last one where that is chunked. */
+static int fusion_end(const struct trm_arena_plan *plan)
+{
+  return plan->loss_chunk ? plan->last - 1 : plan->last;
 }
 
 /* Returns true if layer `reader`, the next one, reads layer i's value, and this phase computes both. */
 static bool fusion_follows(const struct fusion *it, int i, int reader)
 {
   const struct trm_arena_plan *plan = it->plan;
-  if (i < plan->first || reader >= plan->last || it->layer[reader].from != i || it->layer[i].from == TRM_FROM_NONE)
+  if (i < plan->first || reader >= fusion_end(plan) || it->layer[reader].from != i || it->layer[i].from == TRM_FROM_NONE)
     return false;
   return !it->recompute ||
          (plan->recompute[i] && plan->recompute[reader] && plan->segment_end[i] == plan->segment_end[reader]);
@@ -103,7 +109,7 @@ static void fusion_find_sum(struct fusion *it, int i)
 static bool fusion_joins_backward(const struct trm_layer *layer, const struct trm_arena_plan *plan, int i)
 {
   const struct trm_layer *linear = &layer[i + 1];
-  const struct trm_gradient_flow *flow = &plan->flow[2 * (i + 1)]; /* the activation's: without other readers, in place */
+  const struct trm_gradient_flow *flow = &plan->flow[2 * (i + 1)]; /* of a value without other readers, in place */
   return linear->ops->fuses_activation && linear->from == i && trm_layer_is_activation(&layer[i]) &&
          layer[i].needs_dx && linear->needs_dx && !linear->grad_input_partial &&
          (!layer[i].ops->keeps_input || plan->segment_end[i] == plan->segment_end[i + 1]) && !flow->accumulates &&
@@ -123,6 +129,6 @@ void trm_fusion_plan(const struct trm_layer *layer, struct trm_arena_plan *plan,
         fusion_find_sum(&it, i);
     }
   }
-  for (int i = plan->first; i + 1 < plan->last; i++)
+  for (int i = plan->first; i + 1 < fusion_end(plan); i++)
     plan->backward_in_next[i] = request->training && fusion_joins_backward(layer, plan, i);
 }

@@ -31,6 +31,8 @@ void activation_reference(struct trm_device *device);
 void activation_extremes(struct trm_device *device);
 void activation_position(struct trm_device *device);
 void math_accuracy(void); /* host functions */
+double activation_value(enum trm_activation kind, double x);
+double activation_slope(enum trm_activation kind, double x);
 
 /* kernels_images.c */
 void conv2d_reference(struct trm_device *device);
@@ -50,7 +52,17 @@ void squares_reference(struct trm_device *device);
 void losses_padded(struct trm_device *device); /* rows that lie apart */
 void margins_reference(struct trm_device *device);
 
+/* kernels_fused_reference.c */
+void fused_linear_reference(struct trm_device *device);
+void fused_add_norm_reference(struct trm_device *device);
+
 /* kernels_sequences.c */
+/* A norm's values (R, D), mean and scale (R), and gradients, in double; dgain and dbias (D) are added to. */
+struct norm_want {
+  double *y, *mean, *scale, *dx, *dgain, *dbias;
+};
+void norm_want(const float *x, const float *gain, const float *bias, const float *dy, double epsilon, bool centred,
+               size_t r, size_t d, struct norm_want w);
 void row_norm_reference(struct trm_device *device);
 void embedding_reference(struct trm_device *device);
 void embedding_bad_token(struct trm_device *device);
@@ -65,6 +77,7 @@ void fused_add_norm(struct trm_device *device);
 
 /* kernels_values.c: bfloat16 values */
 void values_rows(struct trm_device *device);
+void values_fused(struct trm_device *device);
 void values_losses(struct trm_device *device);
 void values_sequences(struct trm_device *device);
 void values_images(struct trm_device *device);

@@ -16,7 +16,7 @@ static double tanh_gate(double x)
   return 0.5 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static double value_of(enum trm_activation kind, double x)
+double activation_value(enum trm_activation kind, double x)
 {
   switch (kind) {
   case TRM_RELU: return x < 0 ? 0 : x;
@@ -28,9 +28,9 @@ static double value_of(enum trm_activation kind, double x)
   return NAN;
 }
 
-static double slope_of(enum trm_activation kind, double x)
+double activation_slope(enum trm_activation kind, double x)
 {
-  const double y = value_of(kind, x);
+  const double y = activation_value(kind, x);
 
   switch (kind) {
   case TRM_RELU: return x > 0;
@@ -64,8 +64,8 @@ void activation_reference(struct trm_device *device)
 
       for (size_t i = 0; i < n; i++) {
         x[i] *= 12;
-        value[i] = value_of(kind, x[i]);
-        slope[i] = dy[i] * slope_of(kind, x[i]);
+        value[i] = activation_value(kind, x[i]);
+        slope[i] = dy[i] * activation_slope(kind, x[i]);
       }
       const float *on_x = device_floats(device, x, n);
       float *y = device_nan(device, n), *in_place = device_floats(device, x, n);
@@ -112,13 +112,13 @@ void activation_extremes(struct trm_device *device)
 
     for (size_t i = 0; i < n; i++) {
       ones[i] = 1;
-      value[i] = value_of(kind, x[i]);
+      value[i] = activation_value(kind, x[i]);
       slope[i] = isnan(x[i]) ? NAN : fabs(x[i]) > 1000 ? (x[i] > 0 && kind != TRM_TANH && kind != TRM_SIGMOID)
-                                                      : slope_of(kind, x[i]);
+                                                      : activation_slope(kind, x[i]);
     }
     device->ops->activation_forward(device, &(struct trm_activation_forward){.kind = kind, .x = on_x, .y = y, .n = n});
     check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
-    CU_ASSERT_EQUAL(infinity_of(device, kind), (float)value_of(kind, INFINITY));
+    CU_ASSERT_EQUAL(infinity_of(device, kind), (float)activation_value(kind, INFINITY));
     if (kind == TRM_RELU)
       slope[2] = 1; /* the gradient passes where the output is NaN: the NaN shows already in the output */
     device->ops->activation_backward(device, &(struct trm_activation_backward){

@@ -15,12 +15,8 @@ static double *doubles(size_t n)
 
 /* -- layer norm and RMS norm */
 
-struct norm_want {
-  double *y, *mean, *scale, *dx, *dgain, *dbias;
-};
-
-static void norm_want(const float *x, const float *gain, const float *bias, const float *dy, double epsilon,
-                      bool centred, size_t r, size_t d, struct norm_want w)
+void norm_want(const float *x, const float *gain, const float *bias, const float *dy, double epsilon, bool centred,
+               size_t r, size_t d, struct norm_want w)
 {
   for (size_t i = 0; i < r; i++) {
     double mean = 0, square = 0, g = 0, gn = 0;

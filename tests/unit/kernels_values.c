@@ -169,6 +169,10 @@ VALUES(mean_squared_error, trm_mean_squared_error, type)
 VALUES(logistic, trm_margin_loss, type)
 VALUES(hinge, trm_margin_loss, type)
 VALUES(add, trm_add, type)
+VALUES(linear_forward, trm_linear_forward, type)
+VALUES(linear_backward, trm_linear_backward, type)
+VALUES(add_norm_forward, trm_add_norm_forward, norm.type)
+VALUES(add_norm_backward, trm_add_norm_backward, norm.type)
 
 /* Rows and columns: fewer and more than a chunk, odd. */
 static const size_t values_shape[][2] = {{1, 1}, {3, 17}, {70, 131}, {5, 5003}, {701, 67}};
@@ -201,6 +205,37 @@ void values_rows(struct trm_device *device)
         .dgain = host_random(f, 8), .dbias = rms ? NULL : bias, .r = b, .d = f});
     }
     add_values(device, 0, (struct trm_add){.a = x, .b = dy, .y = s % 2 ? x : to, .n = n});
+  }
+}
+
+/* Values between the composed calls are rounded, or not. */
+void values_fused(struct trm_device *device)
+{
+  for (size_t s = 0; s < 3; s++) {
+    const size_t b = values_shape[s][0], f = values_shape[s][1], n = b * f, units = 9;
+    float *x = host_random(n, 1), *dy = host_random(n, 2), *w = host_random(units * f, 3);
+    float *y = host_random(b * units, 4), *gain = host_random(f, 5), *bias = host_random(f, 6);
+    float *mean = host_random(b, 7), *scale = host_random(b, 8);
+    const struct trm_mask mask = {.seed = 5, .stream = 1, .first_row = 77, .rate = s % 2 ? 0.3f : 0};
+
+    for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++) {
+      linear_forward_values(device, 0x1p-7, (struct trm_linear_forward){
+        .x = x, .w = w, .bias = host_random(units, 9), .y = y, .kind = kind, .z = kind % 2 ? y : host_floats(b * units),
+        .b = b, .n = units, .k = f, .ld = units});
+      linear_backward_values(device, 0x1p-7, (struct trm_linear_backward){
+        .x = x, .w = w, .dy = y, .beta = 1, .dw = host_random(units * f, 9), .db = host_random(units, 10),
+        .dx = host_floats(n), .through = true, .kind = kind, .u = dy, .b = b, .n = units, .k = f,
+        .ld = units});
+    }
+    add_norm_forward_values(device, 0x1p-7, (struct trm_add_norm_forward){
+      .a = x, .b = dy, .mask = mask, .f = f, .s = s % 2 ? dy : host_floats(n),
+      .norm = {.gain = gain, .bias = bias, .epsilon = 1, .y = host_floats(n), .mean = host_floats(b),
+               .scale = host_floats(b), .r = b, .d = f}});
+    float *dx = host_floats(n);
+    add_norm_backward_values(device, 0x1p-7, (struct trm_add_norm_backward){
+      .norm = {.x = x, .dy = dy, .gain = gain, .mean = mean, .scale = scale, .dx = dx, .beta = 1,
+               .dgain = host_random(f, 9), .dbias = bias, .r = b, .d = f},
+      .other = host_random(n, 10), .sum = dx});
   }
 }
 

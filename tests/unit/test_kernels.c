@@ -200,6 +200,8 @@ ON_DEVICES(squares_reference)
 ON_DEVICES(losses_padded)
 ON_DEVICES(margins_reference)
 ON_DEVICES(row_norm_reference)
+ON_DEVICES(fused_linear_reference)
+ON_DEVICES(fused_add_norm_reference)
 ON_DEVICES(embedding_reference)
 ON_DEVICES(embedding_bad_token)
 ON_DEVICES(embedding_parts)
@@ -219,6 +221,7 @@ ON_DEVICES(step_mask)
 ON_DEVICES(update_slices)
 ON_DEVICES(fused_add_norm)
 ON_DEVICES(values_rows)
+ON_DEVICES(values_fused)
 ON_DEVICES(values_losses)
 ON_DEVICES(values_sequences)
 ON_DEVICES(values_images)
@@ -292,6 +295,8 @@ int main(void)
     {"losses of rows that lie apart", test_losses_padded},
     {"logistic and hinge against double", test_margins_reference},
     {"layer norm and RMS norm against double", test_row_norm_reference},
+    {"fused: linear layers against double", test_fused_linear_reference},
+    {"fused: sums with norms against double", test_fused_add_norm_reference},
     {"embedding against double", test_embedding_reference},
     {"embedding: token out of range", test_embedding_bad_token},
     {"embedding sharded by vocabulary", test_embedding_parts},
@@ -311,6 +316,7 @@ int main(void)
     {"updates of slices equal the whole", test_update_slices},
     {"sum and norm in one call", test_fused_add_norm},
     {"bfloat16 values: rows", test_values_rows},
+    {"bfloat16 values: fused kernels", test_values_fused},
     {"bfloat16 values: losses", test_values_losses},
     {"bfloat16 values: sequences", test_values_sequences},
     {"bfloat16 values: images", test_values_images},
