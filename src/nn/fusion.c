@@ -46,7 +46,8 @@ static int fusion_end(const struct trm_arena_plan *plan)
 static bool fusion_follows(const struct fusion *it, int i, int reader)
 {
   const struct trm_arena_plan *plan = it->plan;
-  if (i < plan->first || reader >= fusion_end(plan) || it->layer[reader].from != i || it->layer[i].from == TRM_FROM_NONE)
+  if (i < plan->first || reader >= fusion_end(plan) || it->layer[reader].from != i ||
+      it->layer[i].from == TRM_FROM_NONE)
     return false;
   return !it->recompute ||
          (plan->recompute[i] && plan->recompute[reader] && plan->segment_end[i] == plan->segment_end[reader]);
