@@ -92,7 +92,7 @@ enum trm_reshard {
   TRM_RESHARD_REDUCE_SCATTER, /* partial sums to this rank's shard of the sum */
 };
 
-/* What a layer's call computes for its neighbors, too, by a fused kernel (core/kernels.h); fields that are 0: nothing.
+/* Work of neighboring layers that a layer's call includes, by a fused kernel (core/kernels.h); fields that are 0: none.
  * The model sets them before each call (fusion.h). */
 struct trm_fused {
   /* with ops->fuses_activation */

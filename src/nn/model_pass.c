@@ -290,7 +290,7 @@ static void pass_reduce_input_gradient(struct trm_model *model, const struct trm
                        layer->rows * trm_shape_count(&layer->in), layer->values);
 }
 
-/* What backward of layer i computes for its neighbors: the activation before it, the gradient's sum. */
+/* The work of its neighbors that backward of layer i includes: the activation before it, the gradient's sum. */
 static struct trm_fused pass_fused_backward(const struct trm_model *model, const struct trm_pass *pass, int i)
 {
   const struct trm_arena_plan *plan = model->plan;
