@@ -150,10 +150,13 @@ static bool on_devices_is_close(float got, double want, double absolute, double 
 
 void check_close(const char *what, const float *got, const double *want, size_t n, double absolute, double relative)
 {
-  if (on_other_device()) { /* its sums and its elementary functions are others than the CPU's */
-    absolute *= OTHER_DEVICE;
-    relative *= OTHER_DEVICE;
-  }
+  const double factor = on_other_device() ? OTHER_DEVICE : 1; /* its sums and elementary functions are others */
+
+  check_within(what, got, want, n, factor * absolute, factor * relative);
+}
+
+void check_within(const char *what, const float *got, const double *want, size_t n, double absolute, double relative)
+{
   for (size_t i = 0; i < n; i++)
     if (!on_devices_is_close(got[i], want[i], absolute, relative)) {
       printf("\n    %s: element %zu of %zu is %.9g, should be %.9g\n", what, i, n, (double)got[i], want[i]);

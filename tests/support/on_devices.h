@@ -23,4 +23,6 @@ float *read_floats(struct trm_device *device, const float *from, size_t n);
 /* Checks |got - want| <= absolute + relative * |want| for all n; NaN and infinities must agree. Prints the first
  * difference. */
 void check_close(const char *what, const float *got, const double *want, size_t n, double absolute, double relative);
+/* The same where the bounds hold on every device; those of check_close are larger on that of TRM_TEST_DEVICE. */
+void check_within(const char *what, const float *got, const double *want, size_t n, double absolute, double relative);
 void check_same(const char *what, const float *got, const float *want, size_t n); /* bit for bit */
