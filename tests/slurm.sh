@@ -129,6 +129,26 @@ requeue() {
 requeue srun
 requeue mpiexec
 
+# Commands that differ between the ranks of a job: with the module for GPUs on its mock (tests/cuda), rank 0 computes
+# there, rank 1 on the CPU; otherwise both on the CPU.
+cp "$top_srcdir/experiments/hybrid/mpmd.sbatch" .
+"$TRIREME" data make digits --out small.h5 --train=640 --test=64 > make.log 2>&1 || fail "data make digits"
+sed -e 's/^model:.*/model: mlp 784-16-10 relu/' -e 's/digits.h5/small.h5/' -e 's/epochs: 3, batch: 256/steps: 24, batch: 32/' \
+  "$top_srcdir/experiments/hybrid/config.yaml" > hybrid.yaml
+module=${builddir:-$top_srcdir/build}/tests/cuda/.libs fast=cpu
+[ ! -e "$module/trireme_cuda.so" ] || fast=cuda
+export TRIREME_MODULES=$module
+job=$(RUN=run-mpmd LAUNCH=srun CONFIG=hybrid.yaml FAST="--device.name=$fast" sbatch --parsable mpmd.sbatch) || fail "sbatch"
+wait_for "$job"
+[ "$job_state" = COMPLETED ] || { cat hybrid-"$job".log; fail "mpmd.sbatch: the job ended as $job_state"; }
+[ $fast = cpu ] || grep -q '^device: cuda' hybrid-"$job".log || { cat hybrid-"$job".log; fail "no rank on the GPU"; }
+grep -q '^shares: measured' hybrid-"$job".log && grep -q '"ranks":2' run-mpmd/summary.json ||
+  { cat hybrid-"$job".log; fail "mpmd.sbatch: not a job of two ranks with measured shares"; }
+"$TRIREME" train hybrid.yaml --run.dir=run-alone --parallel.shares=equal > alone.log 2>&1 || { cat alone.log; fail "one rank"; }
+awk -v a="$(json_number final_train_loss run-mpmd/summary.json)" -v b="$(json_number final_train_loss run-alone/summary.json)" \
+  'BEGIN { exit !(a > 0 && a - b < 1e-4 * b && b - a < 1e-4 * b) }' || fail "mpmd.sbatch: not the loss of one rank"
+pass "srun --multi-prog: a rank on $fast, one on the CPU, the loss of one rank"
+
 # An array: each task has its own run directory and seed.
 job=$(OPTIONS="--train.steps=20" sbatch --parsable --array=1-2 quickstart.sbatch) || fail "sbatch --array"
 for task in 1 2; do
