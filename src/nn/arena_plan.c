@@ -162,7 +162,8 @@ static void arena_plan_layer(struct blocks *blocks, int i, bool training)
     arena_extend_life(blocks, blocks->work[last + i], backward ? blocks->backward_time[i] : i);
   }
   const bool chunked = arena_is_chunked(blocks, i);
-  const int time[] = {chunked ? NONE : i, recompute ? blocks->recompute_time[i] : NONE, backward ? blocks->backward_time[i] : NONE};
+  const int time[] = {chunked ? NONE : i, recompute ? blocks->recompute_time[i] : NONE,
+                      backward ? blocks->backward_time[i] : NONE};
   const struct trm_parameter *weight = blocks->request->copy_weights ? trm_layer_product_weight(layer) : NULL;
   for (int k = 0; k < 3; k++) {
     if (layer->scratch && time[k] != NONE)

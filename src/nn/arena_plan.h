@@ -33,8 +33,8 @@ struct trm_arena_plan {
   struct trm_span *span; /* (2, layers) of forward, of recomputation (fusion.h) */
   bool *backward_in_next; /* (layers) backward of the next layer computes this one's, too (fusion.h) */
   size_t input; /* offset of the batch as values; unused unless reads_input */
-  size_t loss_chunk; /* vectors of the last layer that are computed at a time; 0: all. The layer's forward and backward are
-                        then at the time of the loss */
+  size_t loss_chunk; /* vectors of the last layer that are computed at a time; 0: all. The layer's forward and backward
+                        are then at the time of the loss */
   bool reads_input; /* the batch is converted (convert_input), and a layer reads it */
   size_t bytes; /* of the arena, for `rows` rows */
   size_t transient_offset; /* larger offsets are into memory shared by the slots; SIZE_MAX: none */

@@ -259,8 +259,8 @@ struct trm_layer_ops {
   /* Elements from a row of its output, and of that's gradient, to the next; of sequences from a position's. NULL: the
    * rows are packed. Only scores may lie apart, which the loss alone reads. */
   size_t (*output_ld)(const struct trm_layer *layer);
-  /* Its vectors are independent, and it has neither workspace nor scratch: forward and backward may be called on some of
-   * them, as rows of their own (model.h: loss_chunk). */
+  /* Its vectors are independent, and it has neither workspace nor scratch: forward and backward may be called on some
+   * of them, as rows of their own (model.h: loss_chunk). */
   bool by_vector;
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena keeps */
   bool in_place;                  /* forward may overwrite its input, backward its dy */

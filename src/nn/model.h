@@ -190,8 +190,7 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
 
 /* The parts of trm_model_train after forward. trm_model_loss, for the last chunk only: adds to the sums and, if
  * pass->training, computes the gradient of the scores, weighted by pass->scale; trm_model_backward follows before any
- * other pass. trm_model_backward: from the gradient
- * of the chunk's output; calls ready for this chunk's intervals. */
+ * other pass. trm_model_backward: from the gradient of the chunk's output; calls ready for this chunk's intervals. */
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);
 int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context);
 

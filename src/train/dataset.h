@@ -68,8 +68,8 @@ struct trm_dataset {
   const struct trm_dataset_ops *ops;
   struct trm_input_spec spec;
   size_t rows;            /* samples of the split (after data.limit) */
-  bool independent;       /* set by the caller before the first fetch, the same on all ranks: each rank fetches batches of
-                             its own, at its own speed, and waits for no other one */
+  bool independent;       /* set by the caller before the first fetch, the same on all ranks: each rank fetches batches
+                             of its own, at its own speed, and waits for no other one */
   bool streamed;          /* not all rows are in memory at once: ranks that share memory read them together (fetch) */
   const char *path;
   const char *digest;     /* of the file's contents, NULL: unknown */

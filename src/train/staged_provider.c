@@ -45,7 +45,8 @@ static struct staged_buffer *staged_provider_take(struct trm_staged_provider *st
   struct staged_buffer *best = NULL;
   for (struct staged_buffer *b = staged->buffers; b; b = b->next)
     if (staged_provider_is_free(b) &&
-        (!best || (best->capacity < n ? b->capacity > best->capacity : b->capacity >= n && b->capacity < best->capacity)))
+        (!best ||
+         (best->capacity < n ? b->capacity > best->capacity : b->capacity >= n && b->capacity < best->capacity)))
       best = b;
   if (!best) {
     best = trm_alloc(sizeof *best, "buffers of the layers at work");
