@@ -22,16 +22,36 @@ static struct counts counts;
 static bool inside;                            /* a composed form */
 static const struct trm_device_ops *inner_ops; /* of the device that is counted */
 
-/* Copies of the arrays that a call reads and does not write. */
+/* The array of a call that may be one of those that it reads. */
+static const void *replaced_linear_forward(const struct trm_linear_forward *call)
+{
+  (void)call;
+  return NULL;
+}
+
+static const void *replaced_linear_backward(const struct trm_linear_backward *call)
+{
+  (void)call;
+  return NULL;
+}
+
+static const void *replaced_add_norm_forward(const struct trm_add_norm_forward *call)
+{
+  return call->s;
+}
+
+static const void *replaced_add_norm_backward(const struct trm_add_norm_backward *call)
+{
+  return call->sum;
+}
+
+/* Copies of the arrays that a call reads, but for one. */
 static void save_inputs(struct trm_device *device, const void *call, const struct trm_call_array *array, size_t arrays,
-                        void **saved)
+                        const void *replaced, void **saved)
 {
   for (size_t i = 0; i < arrays; i++) {
     saved[i] = NULL;
-    bool written = false;
-    for (size_t k = 0; k < arrays; k++)
-      written |= array[k].access & TRM_WRITES && trm_call_pointer(call, &array[k]) == trm_call_pointer(call, &array[i]);
-    if (written)
+    if (array[i].access != TRM_READS || trm_call_pointer(call, &array[i]) == replaced)
       continue;
     saved[i] = trm_alloc(array[i].bytes, "an input");
     device->ops->download(device, saved[i], trm_call_pointer(call, &array[i]), array[i].bytes);
@@ -62,7 +82,7 @@ static void check_inputs(struct trm_device *device, const char *slot, const void
     struct trm_call_array array[TRM_CALL_ARRAYS];                                    \
     const size_t arrays = type##_arrays(call, array);                                \
     void *saved[TRM_CALL_ARRAYS];                                                    \
-    save_inputs(device, call, array, arrays, saved);                                 \
+    save_inputs(device, call, array, arrays, replaced_##slot(call), saved);          \
     inside = true;                                                                   \
     inner_ops->slot(device, call);                                                   \
     inside = false;                                                                  \
@@ -127,6 +147,21 @@ static struct trm_device counting_device(const struct trm_device *device, struct
   return counting;
 }
 
+/* Values with another reader than the neighbor, after those of all tests. */
+static const struct nn_example *example(int i)
+{
+  static const struct nn_example more[] = {
+    {"linear 6 | mark m | dropout 0.2 | mark n | add m | add n | add m | linear 10", "auto", &nn_ten_classes, false},
+    {"linear 6 | gelu | mark t | linear 6 | add t | linear 10", "auto", &nn_ten_classes, false},
+    {"linear 6 | tanh | mark t | linear 6 | tanh | mark u | linear 6 | add t | add u | layer_norm | linear 10", "auto",
+     &nn_ten_classes, false},
+    {NULL, NULL, NULL, false}};
+  int known = 0;
+  while (nn_examples[known].text)
+    known++;
+  return i < known ? &nn_examples[i] : &more[i - known];
+}
+
 static void open_case(struct nn_case *c, struct trm_device *device, const struct nn_example *how, int recompute)
 {
   CU_ASSERT_EQUAL_FATAL(nn_case_open(c, device, how->text, how->loss, how->spec, NN_ROWS, 3), TRM_OK);
@@ -159,7 +194,8 @@ static void equal_bits(struct trm_device *device)
 {
   struct trm_device_ops ops;
   struct trm_device counting = counting_device(device, &ops);
-  for (const struct nn_example *how = nn_examples; how->text; how++)
+  const struct nn_example *how;
+  for (int e = 0; (how = example(e))->text; e++)
     for (int recompute = 0; recompute < 2; recompute++) {
       struct nn_case c;
       const float *gradient[2], *scores[2];
@@ -174,9 +210,55 @@ static void equal_bits(struct trm_device *device)
     }
 }
 
+/* The same without gradients: values die earlier, and more arrays share memory. */
+static void equal_bits_evaluated(struct trm_device *device)
+{
+  struct trm_device_ops ops;
+  struct trm_device counting = counting_device(device, &ops);
+  const struct nn_example *how;
+  for (int e = 0; (how = example(e))->text; e++) {
+    struct nn_case c;
+    const float *scores[2];
+    open_case(&c, &counting, how, 0);
+    CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c.model, &counting, c.w, NULL, NN_ROWS, false), TRM_OK);
+    struct trm_pass pass = nn_case_pass(&c);
+    pass.training = false;
+    const size_t n = 13 * trm_shape_count(&c.model.layer[c.model.layers - 1].out);
+    for (int separate = 0; separate < 2; separate++) {
+      trm_model_forward(&c.model, &pass);
+      scores[separate] = read_floats(c.device, c.model.scores, n);
+      separate_layers(c.model.plan);
+    }
+    check_same(how->text, scores[0], scores[1], n);
+    nn_case_close(&c);
+  }
+}
+
+/* Weights that are converted just before each use: their copies may lie where the activation's output comes. */
+static void test_copied_weights(void)
+{
+  struct trm_model model;
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "embedding 64 | linear 256 | gelu | linear 64 | gelu | head", "auto",
+                                         &nn_tokens), TRM_OK);
+  for (int copied = 0; copied < 2; copied++) {
+    const struct trm_arena_request request = {
+      .rows = 4, .training = true, .values = TRM_VALUES_BF16, .copy_weights = copied};
+    struct trm_arena_plan *plan = trm_arena_plan_create(model.layer, 0, model.layers, &request);
+    for (int i = 1; i < 5; i += 2) {
+      const size_t z = plan->value[i + 1], copy = plan->copy[i], weight = 64 * 256 * sizeof(trm_bf16);
+      const size_t bytes = 4 * trm_shape_count(&model.layer[i].out) * sizeof(trm_bf16);
+      const bool apart = !copied || z + bytes <= copy || copy + weight <= z;
+      CU_ASSERT_EQUAL(plan->span[i].end - plan->span[i].first, apart ? 2 : 1);
+    }
+    trm_arena_plan_free(plan);
+  }
+  trm_model_free(&model);
+}
+
 static void test_equal_bits(void)
 {
   on_devices(equal_bits);
+  on_devices(equal_bits_evaluated);
 }
 
 /* Counts the calls of one training pass. */
@@ -256,6 +338,7 @@ int main(void)
   CU_TestInfo tests[] = {
     {"calls of a gpt and of an mlp", test_counts},
     {"equal bits, fused and not; inputs are kept", test_equal_bits},
+    {"copies of weights", test_copied_weights},
     CU_TEST_INFO_NULL,
   };
   return suite_run("fusion", tests);
