@@ -219,7 +219,9 @@ static inline int step(struct job *job, uint64_t number, float scale, struct trm
                                   .beta = i ? 1 : 0,
                                   .reduce = job->comm->size > 1 ? allreduce_doubles : NULL,
                                   .reduce_context = job->comm,
-                                  .provider = job->arrays.provider};
+                                  .provider = job->arrays.provider,
+                                  .await_weights = job->arrays.upload ? trm_staged_arrays_await : NULL,
+                                  .weights_context = &job->arrays};
     struct grad_ready_context context = {job, sums, i + 1 == c->accumulate};
     CHECK(c, trm_model_train(&job->model, &pass, 1.0f / (float)c->batch, sums, on_grad_ready, &context) == TRM_OK);
     batch_free(&batch, job);
