@@ -1,7 +1,7 @@
 /* One function, compiled for what x86-64 processors have and chosen when the program is loaded. Not under sanitizers
  * (they instrument the choosing function, which runs before they are ready), nor where the whole build is for one
- * processor. A cloned function's name is unique in the library: clang makes the choosing function global even if it is
- * static. */
+ * processor. A cloned function is static, and its name unique in the library: clang gives the choosing function
+ * another name, and makes it global. */
 #pragma once
 
 #if defined(__has_attribute) && defined(__x86_64__) && defined(__gnu_linux__) && !defined(__AVX512F__)
