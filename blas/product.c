@@ -67,6 +67,8 @@ static void product_grid(const struct trm_gemm *p, const struct product_limits *
   double best = 0;
 
   *rows = *columns = 1;
+  if (p->m * p->n * p->k < 2 * limits->min_work)
+    return;
   for (size_t r = 1; r <= limits->max_blocks; r++)
     for (size_t c = 1; c <= limits->max_blocks / r; c++) {
       const double height = (double)product_max_part(p->m, r), width = (double)product_max_part(p->n, c);

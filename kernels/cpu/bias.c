@@ -30,36 +30,38 @@ void cpu_bias_add(struct trm_device *device, const struct trm_bias_add *call)
 /* A work item is a column. Rows are added in blocks of SUM_ROWS in float, blocks in double, in order: a column's sum
  * does not depend on the interval. */
 #define SUM_ROWS 16
-#define SUM_COLUMNS 512
+#define SUM_COLUMNS 2048
+
+/* Adds the columns' sums over the rows dy (rows, ld) to total (width). Reads from all rows at once: one that is far
+ * away does not delay the others. */
+CPU_INLINE void bias_add_rows(enum trm_value_type type, const void *dy, size_t ld, size_t rows, size_t width,
+                              double *total)
+{
+#pragma omp simd
+  for (size_t j = 0; j < width; j++) {
+    float sum = 0;
+
+    for (size_t i = 0; i < rows; i++)
+      sum += cpu_value(type, dy, i * ld + j);
+    total[j] += sum;
+  }
+}
 
 CPU_INLINE void bias_backward(enum trm_value_type type, const struct trm_bias_backward *it, size_t low, size_t high)
 {
-  const size_t n = it->n;
+  const size_t n = it->n, rest = it->b % SUM_ROWS;
   double total[SUM_COLUMNS];
-  float block[SUM_COLUMNS];
 
   for (size_t first = low; first < high; first += SUM_COLUMNS) {
     const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
+    const char *dy = (const char *)it->dy + first * trm_value_bytes(type);
     float *db = it->db + first;
 
     for (size_t j = 0; j < width; j++)
       total[j] = 0;
-    for (size_t row = 0; row < it->b; row += SUM_ROWS) {
-      const size_t end = it->b - row < SUM_ROWS ? it->b : row + SUM_ROWS;
-
-      for (size_t j = 0; j < width; j++)
-        block[j] = 0;
-      for (size_t i = row; i < end; i++) {
-        const void *dy = (const char *)it->dy + (i * n + first) * trm_value_bytes(type);
-
-#pragma omp simd
-        for (size_t j = 0; j < width; j++)
-          block[j] += cpu_value(type, dy, j);
-      }
-#pragma omp simd
-      for (size_t j = 0; j < width; j++)
-        total[j] += block[j];
-    }
+    for (size_t row = 0; row < it->b - rest; row += SUM_ROWS)
+      bias_add_rows(type, dy + row * n * trm_value_bytes(type), n, SUM_ROWS, width, total);
+    bias_add_rows(type, dy + (it->b - rest) * n * trm_value_bytes(type), n, rest, width, total);
     for (size_t j = 0; j < width; j++)
       db[j] = it->beta == 0 ? (float)total[j] : (float)((double)it->beta * db[j] + total[j]);
   }
