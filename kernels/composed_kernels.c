@@ -13,7 +13,7 @@ void composed_linear_forward(struct trm_device *device, const struct trm_linear_
       .kind = call->kind, .x = call->y, .y = call->z, .n = call->b * call->n, .type = call->type});
 }
 
-void composed_linear_backward(struct trm_device *device, const struct trm_linear_backward *call)
+void composed_linear_backward_weights(struct trm_device *device, const struct trm_linear_backward *call)
 {
   device->ops->gemm(device, &(struct trm_gemm){
     .transpose_a = true, .m = call->n, .n = call->k, .k = call->b, .alpha = 1, .a = call->dy, .lda = call->ld,
@@ -21,8 +21,10 @@ void composed_linear_backward(struct trm_device *device, const struct trm_linear
   if (call->db)
     device->ops->bias_backward(device, &(struct trm_bias_backward){
       .dy = call->dy, .beta = call->beta, .db = call->db, .b = call->b, .n = call->n, .type = call->type});
-  if (!call->dx)
-    return;
+}
+
+void composed_linear_backward_input(struct trm_device *device, const struct trm_linear_backward *call)
+{
   device->ops->gemm(device, &(struct trm_gemm){
     .m = call->b, .n = call->k, .k = call->n, .alpha = 1, .a = call->dy, .lda = call->ld, .b = call->w, .ldb = call->k,
     .c = call->dx, .ldc = call->k, .type_ab = call->type, .type_c = call->type});
@@ -30,6 +32,13 @@ void composed_linear_backward(struct trm_device *device, const struct trm_linear
     device->ops->activation_backward(device, &(struct trm_activation_backward){
       .kind = call->kind, .x = call->u, .y = call->x, .dy = call->dx, .dx = call->dx, .n = call->b * call->k,
       .type = call->type});
+}
+
+void composed_linear_backward(struct trm_device *device, const struct trm_linear_backward *call)
+{
+  composed_linear_backward_weights(device, call);
+  if (call->dx)
+    composed_linear_backward_input(device, call);
 }
 
 void composed_add_norm_forward(struct trm_device *device, const struct trm_add_norm_forward *call)

@@ -20,7 +20,8 @@ AS_CASE([$with_cuda],
   [test "x$CUDA_ARCHS" != x || CUDA_ARCHS="75 80 90"])
 AS_CASE([$with_cuda],
   [no], [NVCC=],
-  [auto|yes], [AS_IF([test "x$NVCC" = x], [AC_PATH_PROG([NVCC], [nvcc], [], [${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin])])],
+  [auto|yes], [AS_IF([test "x$NVCC" = x],
+     [AC_PATH_PROG([NVCC], [nvcc], [], [${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin])])],
   [NVCC=$with_cuda/bin/nvcc])
 AS_IF([test "x$NVCC" != x],
   [trm_cuda_root=`dirname "\`dirname "$NVCC"\`"`
@@ -28,7 +29,7 @@ AS_IF([test "x$NVCC" != x],
    trm_cuda_lib=$trm_cuda_root/lib64
    test -d "$trm_cuda_lib" || trm_cuda_lib=$trm_cuda_root/lib
    test "x$CUDA_CPPFLAGS" != x || CUDA_CPPFLAGS=-I$trm_cuda_root/include
-   test "x$CUDA_LIBS" != x || CUDA_LIBS="-L$trm_cuda_lib -Wl,-rpath,$trm_cuda_lib -lcudart -lcublas"
+   test "x$CUDA_LIBS" != x || CUDA_LIBS="-L$trm_cuda_lib -Wl,-rpath,$trm_cuda_lib -lcudart -lcublas -lcublasLt"
    AC_MSG_CHECKING([whether $NVCC works])
    TRM_CUDA_TRY],
   [AC_MSG_NOTICE([no module for GPUs: $trm_cuda_missing])])
@@ -59,6 +60,7 @@ done
 test "x$trm_cuda_last" = x ||
   CUDA_GENCODE="$CUDA_GENCODE -gencode=arch=compute_$trm_cuda_last,code=compute_$trm_cuda_last"
 cat >conftest.cu <<'_TRM_EOF'
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 __global__ static void run(float *x) { x@<:@threadIdx.x@:>@ = 1; }

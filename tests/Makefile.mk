@@ -164,10 +164,12 @@ trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_t
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
 # The module for GPUs on the host (tests/cuda): its kernels by the emulator, its host code by the mock of the runtime.
 trm_test_module = \
+	tests/cuda/blas.cpp \
 	tests/cuda/emulated.cpp \
 	tests/cuda/emulator.cpp \
 	tests/cuda/emulator.h \
 	tests/cuda/emulator_tensor.h \
+	tests/cuda/include/cublasLt.h \
 	tests/cuda/include/cublas_v2.h \
 	tests/cuda/include/cuda_runtime_api.h \
 	tests/cuda/runtime.cpp

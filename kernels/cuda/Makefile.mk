@@ -25,9 +25,16 @@ trm_cuda_headers = \
 	kernels/cuda/columns.cuh \
 	kernels/cuda/cuda.h \
 	kernels/cuda/dropout.cuh \
+	kernels/cuda/gemm.h \
 	kernels/cuda/kernel.cuh \
 	kernels/cuda/tensor_core.cuh
-trm_cuda_host = kernels/cuda/copies.c kernels/cuda/cuda.c kernels/cuda/gemm.c kernels/cuda/memory.c
+trm_cuda_host = \
+	kernels/composed_kernels.c \
+	kernels/cuda/copies.c \
+	kernels/cuda/cuda.c \
+	kernels/cuda/gemm.c \
+	kernels/cuda/linear.c \
+	kernels/cuda/memory.c
 trm_module_flags = -module -avoid-version -shared -export-symbols-regex '^trm_module$$'
 EXTRA_DIST += $(trm_cuda_kernels) $(trm_cuda_headers) $(trm_cuda_host) kernels/cuda/nvcc-libtool.sh
 

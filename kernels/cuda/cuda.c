@@ -75,6 +75,7 @@ static void cuda_close(struct trm_device *device)
     cudaStreamSynchronize(state->stream);
   if (state->products)
     cublasDestroy(state->products);
+  cuda_linear_close(state);
   cuda_copies_close(state);
   cuda_release_all(state);
   free(state->runs.host);
@@ -124,6 +125,8 @@ static int cuda_open(struct trm_device *device, int index, int threads, const st
     products = cublasCreate(&state->products);
   if (products == CUBLAS_STATUS_SUCCESS && error == cudaSuccess)
     products = cublasSetStream(state->products, state->stream);
+  if (products == CUBLAS_STATUS_SUCCESS && error == cudaSuccess)
+    products = (cublasStatus_t)cuda_linear_open(state);
   size_t memory = 0;
   if (error == cudaSuccess && products == CUBLAS_STATUS_SUCCESS)
     error = cudaMemGetInfo(&device->memory_bytes, &memory);
@@ -178,11 +181,9 @@ static int cuda_sync(struct trm_device *device)
 
 /* -- the module */
 
-/* Slots without a kernel of this device have the host's form, fused ones the composed form. The rows, weights and
- * sums of sparse_sgd are in the host's memory. */
+/* A slot without a kernel of this device has the host's form: the rows, weights and sums of sparse_sgd are in the
+ * host's memory. */
 #define cuda_sparse_sgd NULL
-#define cuda_linear_forward NULL
-#define cuda_linear_backward NULL
 #define CUDA_SLOT(slot, type) .slot = cuda_##slot,
 static const struct trm_device_ops cuda_ops = {
   .name = "cuda",

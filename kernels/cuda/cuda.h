@@ -40,6 +40,7 @@ struct cuda_runs {
 };
 
 struct cuda_block;
+struct cuda_linear;
 struct cuda_pinned;
 struct cuda_staging;
 struct cuda_state {
@@ -51,6 +52,7 @@ struct cuda_state {
   struct cuda_staging *staging;   /* of uploads */
   struct cuda_pinned *pinned;     /* memory of the host */
   struct cublasContext *products;
+  struct cuda_linear *linear; /* of linear.c */
   struct cuda_failure *failure, *failure_read; /* in device memory; in pinned host memory */
   struct cuda_rotary_table rotary;
   struct cuda_runs runs;
@@ -79,6 +81,10 @@ void *cuda_scratch(struct trm_device *device, size_t bytes);
 /* Take and return what copies need; the stream of the calls is there. open returns an error of the runtime. */
 int cuda_copies_open(struct cuda_state *state);
 void cuda_copies_close(struct cuda_state *state);
+
+/* The same for linear layers; open returns a status of cuBLAS. */
+int cuda_linear_open(struct cuda_state *state);
+void cuda_linear_close(struct cuda_state *state);
 
 /* Frees all blocks and the scratch memory, which nothing uses. */
 void cuda_release_all(struct cuda_state *state);

@@ -1,18 +1,16 @@
-/* Stands in for CUDA's runtime and cuBLAS. A stream is a queue. Work is done when the host waits for it, or for what
- * comes after it, and at no other time: one stream works until that is done, and the others as far as events force them,
- * or, at random, as far as events let them. Device memory cannot be accessed in between, is NaN when fresh, and is not
+/* Stands in for CUDA's runtime. A stream is a queue. Work is done when the host waits for it, or for what comes after
+ * it, and at no other time: one stream works until that is done, and the others as far as events force them, or, at
+ * random, as far as events let them. Device memory cannot be accessed in between, is NaN when fresh, and is not
  * used twice: host code that forgets to wait, or takes a device pointer for its own, fails. Page-locked memory is read
  * when a copy is made, and is NaN until one from the device is; other host memory has been copied when the call
  * returns. Set by the environment:
  *   TRM_MOCK_GPUS    processors of the node, 2 if unset; 0: none, and none: no driver, old: a driver that is too old
  *   TRM_MOCK_BYTES   memory of a processor, 4 GiB if unset
  *   TRM_MOCK_LOCKS   no: host memory cannot be registered */
-#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -57,10 +55,6 @@ struct CUevent_st {
   int processor;
   std::shared_ptr<event_record> last; /* NULL: never recorded */
   int questions;                      /* whether it is done, since then */
-};
-
-struct cublasContext {
-  cudaStream_t stream;
 };
 
 namespace
@@ -207,70 +201,6 @@ void check_unused(const unsigned char *behind, size_t bytes)
       misused("device memory behind the end of a block has been written");
   ASAN_POISON_MEMORY_REGION(behind, bytes);
 }
-
-/* One element of a product, in the order of a naive program. */
-float element(const void *x, cudaDataType_t type, size_t at)
-{
-  return type == CUDA_R_16BF ? trm_bf16_value(((const trm_bf16 *)x)[at]) : ((const float *)x)[at];
-}
-
-/* Factors of a product, rounded as its type of computation has it; TF32 has 10 bits of mantissa. */
-float rounded(float x, cublasComputeType_t compute)
-{
-  uint32_t bits;
-
-  if (compute == CUBLAS_COMPUTE_32F_FAST_16BF)
-    return trm_bf16_value(trm_bf16_round(x));
-  if (compute != CUBLAS_COMPUTE_32F_FAST_TF32 || !std::isfinite(x))
-    return x;
-  memcpy(&bits, &x, sizeof bits);
-  bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
-  memcpy(&x, &bits, sizeof bits);
-  return x;
-}
-
-/* A product by rows of floats, in the order of the terms. Column-major, as cuBLAS has it. */
-struct product {
-  bool transpose_a, transpose_b;
-  size_t m, n, k, lda, ldb, ldc;
-  float alpha, beta;
-  const void *a, *b;
-  void *c;
-  cudaDataType_t type, type_c;
-  cublasComputeType_t compute;
-
-  std::vector<float> unpacked(const void *x, bool transposed, size_t rows, size_t columns, size_t ld) const
-  {
-    std::vector<float> to(rows * columns);
-
-    for (size_t j = 0; j < columns; j++)
-      for (size_t i = 0; i < rows; i++)
-        to[j * rows + i] = rounded(element(x, type, transposed ? i * ld + j : j * ld + i), compute);
-    return to;
-  }
-
-  void run() const
-  {
-    const std::vector<float> left = unpacked(a, transpose_a, m, k, lda), right = unpacked(b, transpose_b, k, n, ldb);
-    std::vector<float> sum(m);
-
-    for (size_t j = 0; j < n; j++) {
-      std::fill(sum.begin(), sum.end(), 0.0f);
-      for (size_t l = 0; l < k; l++)
-        for (size_t i = 0; i < m; i++)
-          sum[i] += left[l * m + i] * right[j * k + l];
-      for (size_t i = 0; i < m; i++) {
-        const size_t at = j * ldc + i;
-        const float v = alpha * sum[i] + (beta == 0 ? 0 : beta * element(c, type_c, at));
-
-        if (type_c == CUDA_R_16BF)
-          ((trm_bf16 *)c)[at] = trm_bf16_round(v);
-        else
-          ((float *)c)[at] = v;
-      }
-    }
-  }
-};
 
 } // namespace
 
@@ -565,44 +495,5 @@ cudaError_t cudaMemset2DAsync(void *memory, size_t pitch, int value, size_t widt
              memset((char *)memory + i * pitch, value, width);
          }});
   return cudaSuccess;
-}
-
-cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
-{
-  *handle = new cublasContext{nullptr};
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
-{
-  delete handle;
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
-{
-  handle->stream = stream;
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-const char *cublasGetStatusString(cublasStatus_t status)
-{
-  return status == CUBLAS_STATUS_SUCCESS ? "no error" : "invalid argument";
-}
-
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
-                            const void *alpha, const void *a, cudaDataType_t type_a, int lda, const void *b,
-                            cudaDataType_t type_b, int ldb, const void *beta, void *c, cudaDataType_t type_c, int ldc,
-                            cublasComputeType_t compute, cublasGemmAlgo_t)
-{
-  const product it = {op_a == CUBLAS_OP_T, op_b == CUBLAS_OP_T, (size_t)m, (size_t)n, (size_t)k, (size_t)lda,
-                      (size_t)ldb, (size_t)ldc, *(const float *)alpha, *(const float *)beta, a, b, c, type_a, type_c,
-                      compute};
-  const int rows_a = op_a == CUBLAS_OP_T ? k : m, rows_b = op_b == CUBLAS_OP_T ? n : k;
-
-  if (type_a != type_b || lda < (rows_a > 1 ? rows_a : 1) || ldb < (rows_b > 1 ? rows_b : 1) || ldc < (m > 1 ? m : 1))
-    return CUBLAS_STATUS_INVALID_VALUE;
-  append(handle->stream, {[=] { it.run(); }});
-  return CUBLAS_STATUS_SUCCESS;
 }
 }

@@ -231,8 +231,10 @@ void values_rows(struct trm_device *device)
 /* Values between the composed calls are rounded, or not. */
 void values_fused(struct trm_device *device)
 {
-  for (size_t s = 0; s < 3; s++) {
-    const size_t b = values_shape[s][0], f = values_shape[s][1], n = b * f, units = 9;
+  static const size_t fused_shape[][3] = {{1, 1, 9}, {3, 17, 9}, {12, 24, 16}, {70, 131, 9}};
+
+  for (size_t s = 0; s < COUNT(fused_shape); s++) {
+    const size_t b = fused_shape[s][0], f = fused_shape[s][1], n = b * f, units = fused_shape[s][2];
     float *x = host_random(n, 1), *dy = host_random(n, 2), *w = host_random(units * f, 3);
     float *y = host_random(b * units, 4), *gain = host_random(f, 5), *bias = host_random(f, 6);
     float *mean = host_random(b, 7), *scale = host_random(b, 8);

@@ -1,4 +1,4 @@
-/* The part of cuBLAS that the module uses, for the mock of the tests (runtime.cpp). Values as in cuBLAS. */
+/* The part of cuBLAS that the module uses, for the mock of the tests (blas.cpp). Values as in cuBLAS. */
 #pragma once
 
 #include "cuda_runtime_api.h"
@@ -7,7 +7,12 @@
 extern "C" {
 #endif
 
-typedef enum { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 } cublasStatus_t;
+typedef enum {
+  CUBLAS_STATUS_SUCCESS = 0,
+  CUBLAS_STATUS_ALLOC_FAILED = 3,
+  CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_NOT_SUPPORTED = 15
+} cublasStatus_t;
 typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 } cublasOperation_t;
 typedef enum { CUDA_R_32F = 0, CUDA_R_16BF = 14 } cudaDataType_t;
 typedef enum {
