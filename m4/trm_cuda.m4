@@ -28,7 +28,7 @@ AS_IF([test "x$NVCC" != x],
    AS_CASE([$with_cuda], [no|auto|yes], [], [trm_cuda_root=$with_cuda])
    trm_cuda_lib=$trm_cuda_root/lib64
    test -d "$trm_cuda_lib" || trm_cuda_lib=$trm_cuda_root/lib
-   test "x$CUDA_CPPFLAGS" != x || CUDA_CPPFLAGS=-I$trm_cuda_root/include
+   test "x$CUDA_CPPFLAGS" != x || CUDA_CPPFLAGS="-isystem $trm_cuda_root/include"
    test "x$CUDA_LIBS" != x || CUDA_LIBS="-L$trm_cuda_lib -Wl,-rpath,$trm_cuda_lib -lcudart -lcublas -lcublasLt"
    AC_MSG_CHECKING([whether $NVCC works])
    TRM_CUDA_TRY],
