@@ -37,7 +37,6 @@ void cpu_bias_add(struct trm_device *device, const struct trm_bias_add *call)
 CPU_INLINE void bias_add_rows(enum trm_value_type type, const void *dy, size_t ld, size_t rows, size_t width,
                               double *total)
 {
-#pragma omp simd
   for (size_t j = 0; j < width; j++) {
     float sum = 0;
 
