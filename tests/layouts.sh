@@ -11,7 +11,6 @@ part=${1:-some} table=${2:-/dev/null}
 every=17
 [ -z "${TRM_TEST_QUICK:-}" ] || every=97
 [ "$part" != all ] || every=1
-every=${TRM_LAYOUTS_EVERY:-$every}
 case $table in /*) ;; *) table=$PWD/$table ;; esac
 . "$(dirname "$0")/layouts_lib.sh"
 
