@@ -18,11 +18,11 @@
 
 enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
 /* oneDNN's order of additions depends on the size of C: blocks must not depend on the number of threads. */
-static const struct product_limits onednn_limits = {16, 1 << 24, 1};
+static const struct product_limits onednn_limits = {16, 1 << 24, 1, 16, 16};
 /* bfloat16: 7 % faster where arrays have no gaps between their rows (oneDNN 2.6). A transposed: packing factors for a
  * block costs more beside the faster product. */
-static const struct product_limits onednn_limits_bf16 = {16, 1 << 24, 1.07};
-static const struct product_limits onednn_limits_packed = {8, 1 << 24, 1};
+static const struct product_limits onednn_limits_bf16 = {16, 1 << 24, 1.07, 16, 16};
+static const struct product_limits onednn_limits_packed = {8, 1 << 24, 1, 16, 16};
 /* Rows of rounded factors start at cache lines. */
 enum { LINE = 64 / sizeof(uint16_t) };
 /* Elements below which one thread is faster than several. */

@@ -9,8 +9,6 @@
 #include "core/comm.h"
 #include "core/memory.h"
 
-/* Block sizes are multiples of the micro-kernels' size. */
-#define STEP 16
 /* Elements below which one thread copies as fast as several. */
 #define PARALLEL_MIN ((size_t)1 << 15)
 /* Packing a row or column of a block costs about as much as computing this many elements. */
@@ -42,38 +40,44 @@ static void product_scale_c(const struct trm_gemm *p)
     }
 }
 
-/* Interval `index` of `parts` of n rows or columns, a multiple of STEP; the last one includes the remainder. */
-static void product_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high)
+/* Interval `index` of `parts` of n rows or columns, a multiple of step; the last one includes the remainder. */
+static void product_interval(size_t n, size_t step, size_t parts, size_t index, size_t *low, size_t *high)
 {
-  trm_interval(n / STEP, parts, index, low, high);
-  *low *= STEP;
-  *high = index == parts - 1 ? n : *high * STEP;
+  *low = 0;
+  *high = n;
+  if (parts == 1)
+    return;
+  trm_interval(n / step, parts, index, low, high);
+  *low *= step;
+  *high = index == parts - 1 ? n : *high * step;
 }
 
 /* Returns the size of the smallest and the largest interval. */
-static size_t product_min_part(size_t n, size_t parts)
+static size_t product_min_part(size_t n, size_t step, size_t parts)
 {
-  return parts == 1 ? n : n / STEP / parts * STEP;
+  return parts == 1 ? n : n / step / parts * step;
 }
 
-static size_t product_max_part(size_t n, size_t parts)
+static size_t product_max_part(size_t n, size_t step, size_t parts)
 {
-  return parts == 1 ? n : (n / STEP + parts - 1) / parts * STEP + n % STEP;
+  return parts == 1 ? n : (n / step + parts - 1) / parts * step + n % step;
 }
 
 /* Finds the grid of at most limits->max_blocks blocks with the cheapest largest block; 1 x 1 for a small product. */
 static void product_grid(const struct trm_gemm *p, const struct product_limits *limits, size_t *rows, size_t *columns)
 {
+  const size_t row_step = limits->row_step, column_step = limits->column_step;
   double best = 0;
 
   *rows = *columns = 1;
   if (p->m * p->n * p->k < 2 * limits->min_work)
     return;
-  for (size_t r = 1; r <= limits->max_blocks; r++)
-    for (size_t c = 1; c <= limits->max_blocks / r; c++) {
-      const double height = (double)product_max_part(p->m, r), width = (double)product_max_part(p->n, c);
+  for (size_t r = 1; r <= (row_step ? limits->max_blocks : 1); r++)
+    for (size_t c = 1; c <= (column_step ? limits->max_blocks / r : 1); c++) {
+      const double height = (double)product_max_part(p->m, row_step, r);
+      const double width = (double)product_max_part(p->n, column_step, c);
       const double cost = (height * width + PACKING * (height + width)) * (c > 1 ? limits->part_of_rows : 1);
-      const size_t smallest = product_min_part(p->m, r) * product_min_part(p->n, c) * p->k;
+      const size_t smallest = product_min_part(p->m, row_step, r) * product_min_part(p->n, column_step, c) * p->k;
 
       if ((r > 1 || c > 1) && (smallest < limits->min_work || cost >= best))
         continue;
@@ -105,8 +109,8 @@ void product_run(const struct trm_gemm *p, const struct product_limits *limits, 
   for (size_t i = 0; i < blocks; i++) {
     struct block block;
 
-    product_interval(p->m, rows, i / columns, &block.top, &block.bottom);
-    product_interval(p->n, columns, i % columns, &block.left, &block.right);
+    product_interval(p->m, limits->row_step, rows, i / columns, &block.top, &block.bottom);
+    product_interval(p->n, limits->column_step, columns, i % columns, &block.left, &block.right);
 #ifdef _OPENMP
     compute(p, &block, serial ? caller : omp_get_thread_num());
 #else

@@ -38,6 +38,7 @@ struct product_limits {
   size_t max_blocks;   /* blocks */
   size_t min_work;     /* multiply-adds of a block */
   double part_of_rows; /* cost of a block of parts of C's rows, relative to one of whole rows, of the same size */
+  size_t row_step, column_step; /* blocks begin at multiples of these rows and columns of C; 0: at the first alone */
 };
 
 /* Computes a product with up to `threads` threads; inside a parallel region with the calling thread. In a block k is at

@@ -10,11 +10,15 @@ enum { NN_ROWS = 16 };
 extern const struct trm_input_spec nn_ten_classes, nn_nine_classes, nn_image_classes, nn_images, nn_sparse_two,
   nn_three_values, nn_one_value, nn_tokens;
 
+/* What finite differences of the loss must take care of: kinks (relu, hinge), which a short step does not cross; strong
+ * curvature (a norm of small values), where they are of fourth order. */
+enum nn_loss_form { NN_SMOOTH, NN_KINKS, NN_CURVED };
+
 /* Models that cover every layer and loss in many combinations. */
 struct nn_example {
   const char *text, *loss;
   const struct trm_input_spec *spec;
-  bool kinks; /* relu, hinge: finite differences need steps short enough not to cross a kink */
+  enum nn_loss_form form;
 };
 extern const struct nn_example nn_examples[]; /* ends with text NULL */
 
