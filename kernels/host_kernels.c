@@ -14,7 +14,9 @@ struct host_kernels {
   const struct trm_device_ops *own; /* the device's table */
   struct trm_device_ops ops;        /* the same, with host forms */
   char *staging;
-  size_t bytes; /* of staging */
+  size_t bytes;   /* of staging */
+  bool recording; /* calls are being recorded, which host forms cannot be */
+  bool refused;   /* one of them was called */
 };
 
 static struct host_kernels *host_of(const struct trm_device *device)
@@ -95,6 +97,10 @@ static void host_unstage(struct trm_device *device, const void *call, const void
     struct trm_call_array array[TRM_CALL_ARRAYS];                            \
     const size_t arrays = type##_arrays(call, array);                        \
     struct type staged = *call;                                              \
+    if (host_of(device)->recording) {                                        \
+      host_of(device)->refused = true;                                       \
+      return;                                                                \
+    }                                                                        \
     host_stage(device, &staged, array, arrays);                              \
     cpu->ops->slot(cpu, &staged);                                            \
     host_unstage(device, call, &staged, array, arrays);                      \
@@ -164,6 +170,29 @@ static void host_fill_copies(struct trm_device_ops *ops)
   ops->unpin = copies.unpin;
 }
 
+/* -- recorded calls: those of the device */
+
+static bool host_record_begin(struct trm_device *device)
+{
+  struct host_kernels *host = host_of(device);
+
+  host->recording = host->own->record_begin(device);
+  host->refused = false;
+  return host->recording;
+}
+
+static struct trm_recording *host_record_end(struct trm_device *device)
+{
+  struct host_kernels *host = host_of(device);
+  struct trm_recording *recording = host->own->record_end(device);
+
+  host->recording = false;
+  if (!host->refused || !recording)
+    return recording;
+  host->own->recording_free(device, recording);
+  return NULL;
+}
+
 static int host_sync(struct trm_device *device)
 {
   const int own = host_of(device)->own->sync(device), cpu = device->host->ops->sync(device->host);
@@ -192,6 +221,10 @@ int host_kernels_add(struct trm_device *device, int index, int threads)
   if (missing == 0 && ops.upload_begin == device->ops->upload_begin && device->host_memory)
     return TRM_OK;
   ops.sync = host_sync;
+  if (ops.record_begin) {
+    ops.record_begin = host_record_begin;
+    ops.record_end = host_record_end;
+  }
   struct host_kernels *host = trm_alloc(sizeof *host, "kernels on the host");
   *host = (struct host_kernels){.cpu = {.ops = &trm_device_cpu}, .own = device->ops, .ops = ops};
   device->ops = &host->ops;

@@ -8,7 +8,8 @@
 #include "kernels/composed_kernels.h"
 
 const char *const timed_part_name[TIMED_PARTS] = {"products",     "convolution",     "attention", "normalization",
-                                                  "element-wise", "embedding, loss", "optimizer", "memory"};
+                                                  "element-wise", "embedding, loss", "optimizer", "memory",
+                                                  "recorded calls"};
 
 static struct timed_profile *timed_of(struct trm_device *device)
 {
@@ -106,6 +107,39 @@ static int timed_sync(struct trm_device *device)
   struct trm_device *inner = timed_of(device)->inner;
 
   return inner->ops->sync(inner);
+}
+
+/* -- recorded calls. They have been counted once, when they were recorded. */
+
+static bool timed_record_begin(struct trm_device *device)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  return inner->ops->record_begin(inner);
+}
+
+static struct trm_recording *timed_record_end(struct trm_device *device)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  return inner->ops->record_end(inner);
+}
+
+static bool timed_replay(struct trm_device *device, struct trm_recording *recording)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+  const double begin = timed_clock();
+  const bool made = inner->ops->replay(inner, recording);
+
+  timed_count(device, TIMED_RECORDED, begin, 0, 0);
+  return made;
+}
+
+static void timed_recording_free(struct trm_device *device, struct trm_recording *recording)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  inner->ops->recording_free(inner, recording);
 }
 
 /* -- multiplications and additions */
@@ -355,6 +389,10 @@ static const struct trm_device_ops timed_ops = {
   .event_free = timed_event_free,
   .pin = timed_pin,
   .unpin = timed_unpin,
+  .record_begin = timed_record_begin,
+  .record_end = timed_record_end,
+  .replay = timed_replay,
+  .recording_free = timed_recording_free,
   TRM_KERNELS(TIMED_SLOT)
   TRM_FUSED_KERNELS(TIMED_SLOT)
 };
@@ -365,4 +403,5 @@ void timed_device_open(struct trm_device *device, struct timed_profile *timed, s
   device->ops = &timed_ops;
   device->impl = timed;
   timed->inner = inner;
+  device->graphs = inner->graphs && inner->ops->record_begin;
 }

@@ -13,6 +13,7 @@ enum timed_part {
   TIMED_EMBEDDING_LOSS, /* embedding and loss */
   TIMED_OPTIMIZER,
   TIMED_MEMORY, /* copies and fills */
+  TIMED_RECORDED, /* calls that are replayed together: the host's part */
   TIMED_PARTS
 };
 extern const char *const timed_part_name[TIMED_PARTS];

@@ -15,6 +15,7 @@
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/random.h"
+#include "core/recordings.h"
 #include "core/status.h"
 #include "job/cores.h"
 #include "job/job.h"

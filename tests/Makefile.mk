@@ -39,6 +39,7 @@ trm_test_programs += \
 	tests/unit/test_plan \
 	tests/unit/test_random \
 	tests/unit/test_recompute \
+	tests/unit/test_recordings \
 	tests/unit/test_step \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
@@ -125,6 +126,7 @@ tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels_images.c \
 	tests/unit/kernels_losses.c \
 	tests/unit/kernels_products.c \
+	tests/unit/kernels_recorded.c \
 	tests/unit/kernels_rows.c \
 	tests/unit/kernels_sequences.c \
 	tests/unit/kernels_sparse.c \
@@ -153,6 +155,7 @@ tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(
 tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
 tests_unit_test_reference_values_SOURCES = tests/unit/test_reference_values.c $(trm_test_reference)
 tests_unit_test_step_SOURCES = tests/unit/test_step.c $(trm_test_devices) $(trm_program_extra)
+tests_unit_test_recordings_SOURCES = tests/unit/test_recordings.c $(trm_test_devices) $(trm_program_extra)
 tests_unit_test_recompute_SOURCES = tests/unit/test_recompute.c $(trm_test_nn)
 tests_unit_test_sample_SOURCES = tests/unit/test_sample.c $(trm_program_extra)
 tests_unit_test_schedule_SOURCES = tests/unit/test_schedule.c $(trm_program_extra)

@@ -30,6 +30,7 @@ libtrireme_la_SOURCES += \
 	src/core/random.c \
 	src/core/random_permute_simd.h \
 	src/core/random_permute.c \
+	src/core/recordings.c \
 	src/core/sha256.c \
 	src/core/sha256.h \
 	src/core/status.c \
@@ -48,5 +49,6 @@ coreinclude_HEADERS += \
 	src/core/memory.h \
 	src/core/options.h \
 	src/core/random.h \
+	src/core/recordings.h \
 	src/core/status.h
 pkginclude_HEADERS += src/trireme.h

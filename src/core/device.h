@@ -17,6 +17,10 @@
  * all later calls come after it, and does not wait. sync does not wait for events. Neither memory of a copy may be
  * released before its event is done. An event begins as zeros, which is done, may be used again when it is done, and
  * ends with event_free.
+ *
+ * A device may record calls, to make them again at once (a CUDA graph). Between record_begin and record_end the calls of
+ * kernels, copy and fill are recorded in place of being made; no other slot may be called. A recording has the arguments
+ * of its calls: replay makes them with the same addresses and numbers, on what the memory holds by then.
  */
 #pragma once
 
@@ -31,6 +35,7 @@
 TRM_BEGIN_DECLS
 
 struct trm_device;
+struct trm_recording; /* the device's: calls with their arguments */
 
 /* A library of matrix products. */
 struct trm_blas_ops {
@@ -81,6 +86,15 @@ struct trm_device_ops {
   void (*pin)(struct trm_device *device, void *host, size_t bytes);
   void (*unpin)(struct trm_device *device, void *host);
 
+  /* -- recorded calls. NULL, all of them: the device records nothing. record_begin returns false if it cannot. record_end
+   * returns the recording, which the caller frees; NULL: one of the calls, or another slot that was called, cannot be
+   * recorded. Nothing has been made. replay makes the calls, in order; false: it made none, because memory of the
+   * device's own, which the recording uses, has been replaced. recording_free waits for the calls of replays. */
+  bool (*record_begin)(struct trm_device *device);
+  struct trm_recording *(*record_end)(struct trm_device *device);
+  bool (*replay)(struct trm_device *device, struct trm_recording *recording);
+  void (*recording_free)(struct trm_device *device, struct trm_recording *recording);
+
   /* -- kernels (core/kernels.h). NULL: opening the device puts the host form there, which copies the arrays that the
    * call reads to host memory, runs the CPU's kernel, and copies those back that it writes; in a fused kernel's place,
    * the composed form, which calls the device's kernels. */
@@ -100,6 +114,7 @@ struct trm_device {
   struct trm_device *host; /* the CPU beside a device that has memory of its own or lacks kernels; else NULL */
   double *number;          /* device, one: a result on its way to the host; NULL with host_memory */
   size_t memory_bytes;     /* of its own memory, free when it was opened; 0 with host_memory */
+  bool graphs;             /* calls that repeat are recorded, if it can (core/recordings.h); false after open */
 };
 
 /* Returns the device whose memory is the host's: the device itself, or the CPU beside it. */

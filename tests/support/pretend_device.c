@@ -51,8 +51,16 @@ struct flight {
   int holders, questions;
 };
 
+struct trm_recording {
+  struct task *first, *last; /* in the order of the calls, owned */
+  uint64_t replaced;         /* the device's, when it was recorded */
+};
+
 struct pretend {
   struct trm_device cpu;
+  struct trm_recording *recording; /* NULL: calls are made */
+  bool refused;                    /* one of its calls cannot be recorded */
+  uint64_t replaced;               /* recordings of other numbers are refused */
   struct task *first, *last; /* in the order of the calls */
   struct flight *flights;
   uint64_t begun, ended; /* calls */
@@ -123,7 +131,23 @@ static const void *pretend_host(const struct trm_device *device, const char *cal
   return pointer;
 }
 
-/* Queues a call with a copy of its arguments. */
+/* Returns true while calls are recorded; the recording then fails. */
+static bool pretend_refuses(const struct trm_device *device)
+{
+  struct pretend *p = pretend_of(device);
+
+  p->refused |= p->recording != NULL;
+  return p->recording != NULL;
+}
+
+/* Appends to the calls that are recorded. */
+static void pretend_record_task(struct trm_recording *recording, struct task *task)
+{
+  *(recording->first ? &recording->last->next : &recording->first) = task;
+  recording->last = task;
+}
+
+/* Queues or records a call with a copy of its arguments. */
 static void pretend_begin(struct trm_device *device, void (*run)(struct trm_device *cpu, void *arguments),
                           const void *arguments, size_t bytes, void *copy)
 {
@@ -134,6 +158,10 @@ static void pretend_begin(struct trm_device *device, void (*run)(struct trm_devi
   task->run = run;
   task->copy = copy;
   memcpy(task->arguments, arguments, bytes);
+  if (p->recording) {
+    pretend_record_task(p->recording, task);
+    return;
+  }
   *(p->first ? &p->last->next : &p->first) = task;
   p->last = task;
   p->begun++;
@@ -166,6 +194,8 @@ static void pretend_record(struct trm_device *device, const char *name, const vo
   const unsigned char *part[2] = {(const unsigned char *)name, arguments};
   const size_t size[2] = {strlen(name), bytes};
 
+  if (pretend_of(device)->recording)
+    return;
   record->calls++;
   for (int k = 0; k < 2; k++)
     for (size_t i = 0; i < size[k]; i++)
@@ -196,6 +226,8 @@ static int pretend_open(struct trm_device *device, int index, int threads, const
 static int pretend_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory)
 {
   struct pretend *p = pretend_of(device);
+  if (pretend_refuses(device))
+    return TRM_FAILED;
   const char *what = trm_memory_name(use);
   struct block *b = trm_alloc(sizeof(*b), "pretend device: block");
   const size_t padded = bytes ? (bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT : TRM_ALIGNMENT;
@@ -229,7 +261,7 @@ static void pretend_release(struct trm_device *device, void *memory)
   struct pretend *p = pretend_of(device);
   const size_t offset = (size_t)((char *)memory - p->seen);
 
-  if (!memory)
+  if (!memory || pretend_refuses(device))
     return;
   pretend_finish(device);
   pretend_of(device)->record.waits++;
@@ -289,6 +321,8 @@ static void pretend_do_copy(struct trm_device *cpu, void *arguments)
 
 static void pretend_upload(struct trm_device *device, void *to, const void *host, size_t bytes)
 {
+  if (pretend_refuses(device))
+    return;
   void *copy = memcpy(trm_alloc(bytes ? bytes : 1, "pretend device: upload"),
                       pretend_host(device, __func__, host), bytes);
 
@@ -300,6 +334,10 @@ static void pretend_upload(struct trm_device *device, void *to, const void *host
 static void pretend_download(struct trm_device *device, void *host, const void *from, size_t bytes)
 {
   pretend_host(device, __func__, host);
+  if (pretend_refuses(device)) {
+    memset(host, 0, bytes);
+    return;
+  }
   pretend_record(device, "download", &from, sizeof from);
   pretend_of(device)->record.waits++;
   pretend_finish(device);
@@ -334,6 +372,8 @@ static void pretend_fill(struct trm_device *device, float *to, float value, size
 
 static int pretend_sync(struct trm_device *device)
 {
+  if (pretend_refuses(device))
+    return TRM_OK;
   pretend_of(device)->record.waits += pretend_of(device)->first != NULL;
   pretend_finish(device);
   return CPU->ops->sync(CPU);
@@ -358,6 +398,8 @@ static struct flight *pretend_fly(struct trm_device *device, bool upload, const 
 
   if (event->impl)
     pretend_fail("a copy begins with the event of one in flight");
+  if (p->recording)
+    pretend_fail("a copy begins while calls are recorded");
   *f = (struct flight){.next = p->flights, .upload = upload, .seen = seen, .to = to, .from = from, .bytes = bytes,
                        .after = p->begun, .holders = 1};
   p->flights = f;
@@ -428,6 +470,8 @@ static void pretend_await(struct trm_device *device, struct trm_event *event)
 
   if (!f)
     return;
+  if (pretend_refuses(device))
+    return;
   f->awaited = true;
   f->holders++;
   pretend_record(device, "await", &event, sizeof event);
@@ -481,6 +525,8 @@ static void pretend_record_beside(struct trm_device *device)
   struct pretend *p = pretend_of(device);
   bool upload = false, download = false;
 
+  if (p->recording)
+    return;
   for (const struct flight *f = p->flights; f; f = f->next)
     if (!f->awaited && !f->done)
       *(f->upload ? &upload : &download) = true;
@@ -528,6 +574,72 @@ static bool pretend_returns_results(const char *slot)
   return strcmp(slot, "sparse_sgd") == 0;
 }
 
+/* -- recorded calls */
+
+static bool pretend_record_begin(struct trm_device *device)
+{
+  struct pretend *p = pretend_of(device);
+
+  p->recording = trm_alloc(sizeof *p->recording, "pretend device: recording");
+  p->recording->replaced = p->replaced;
+  p->refused = false;
+  return true;
+}
+
+/* Waits for the calls, which may be of replays. */
+static void pretend_recording_free(struct trm_device *device, struct trm_recording *recording)
+{
+  pretend_finish(device);
+  while (recording->first) {
+    struct task *task = recording->first;
+
+    recording->first = task->next;
+    trm_free(task->copy);
+    trm_free(task);
+  }
+  trm_free(recording);
+}
+
+static struct trm_recording *pretend_record_end(struct trm_device *device)
+{
+  struct pretend *p = pretend_of(device);
+  struct trm_recording *recording = p->recording;
+
+  p->recording = NULL;
+  if (!p->refused)
+    return recording;
+  pretend_recording_free(device, recording);
+  return NULL;
+}
+
+static void pretend_do_replay(struct trm_device *cpu, void *arguments)
+{
+  struct trm_recording *const *recording = arguments;
+
+  for (struct task *task = (*recording)->first; task; task = task->next)
+    task->run(cpu, task->arguments);
+}
+
+static bool pretend_replay(struct trm_device *device, struct trm_recording *recording)
+{
+  struct pretend *p = pretend_of(device);
+
+  if (p->recording)
+    pretend_fail("replay: calls are being recorded");
+  if (recording->replaced != p->replaced)
+    return false;
+  p->record.replays++;
+  pretend_record(device, "replay", &recording, sizeof recording);
+  pretend_record_beside(device);
+  pretend_begin(device, pretend_do_replay, &recording, sizeof recording, NULL);
+  return true;
+}
+
+void pretend_device_replace_memory(struct trm_device *device)
+{
+  pretend_of(device)->replaced++;
+}
+
 #if defined(__GNUC__) && !defined(__clang__)
 #define PRETEND_CLEAR_PADDING(call) __builtin_clear_padding(call)
 #define PRETEND_RECORDED(call) sizeof *(call)
@@ -559,6 +671,8 @@ static void pretend_record_call(struct trm_device *device, const char *name, voi
   {                                                                                                        \
     struct trm_call_array array[TRM_CALL_ARRAYS];                                                          \
     const size_t arrays = type##_arrays(call, array);                                                      \
+    if (pretend_returns_results(#slot) && pretend_refuses(device))                                         \
+      return;                                                                                              \
     struct type real = *call, recorded = *call;                                                            \
     PRETEND_CLEAR_PADDING(&recorded);                                                                      \
     pretend_record_call(device, #slot, &recorded, PRETEND_RECORDED(call), array, arrays);                  \
@@ -580,9 +694,12 @@ TRM_FUSED_KERNELS(PRETEND_KERNEL)
   .upload_begin = pretend_upload_begin, .download_begin = pretend_download_begin, .await = pretend_await,    \
   .event_done = pretend_event_done, .event_wait = pretend_event_wait, .event_free = pretend_event_free,      \
   .pin = pretend_pin, .unpin = pretend_unpin
-const struct trm_device_ops pretend_device_ops = {PRETEND_NO_KERNELS, PRETEND_COPIES, TRM_KERNELS(PRETEND_SLOT)
+#define PRETEND_RECORDS                                                                                      \
+  .record_begin = pretend_record_begin, .record_end = pretend_record_end, .replay = pretend_replay,          \
+  .recording_free = pretend_recording_free
+const struct trm_device_ops pretend_device_ops = {PRETEND_NO_KERNELS, PRETEND_COPIES, PRETEND_RECORDS, TRM_KERNELS(PRETEND_SLOT)
                                                   TRM_FUSED_KERNELS(PRETEND_SLOT)};
-const struct trm_device_ops pretend_device_few_ops = {PRETEND_NO_KERNELS, .bias_add = pretend_bias_add,
+const struct trm_device_ops pretend_device_few_ops = {PRETEND_NO_KERNELS, PRETEND_RECORDS, .bias_add = pretend_bias_add,
                                                       .update = pretend_update};
 
 int pretend_device_open(struct trm_device *device, int threads)

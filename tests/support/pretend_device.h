@@ -17,7 +17,8 @@ extern const struct trm_device_ops pretend_device_few_ops; /* with two kernels: 
 struct pretend_device_record {
   size_t calls, waits; /* waits: the host waited for the device */
   size_t beside_uploads, beside_downloads; /* kernels that were called with such a copy in flight, before its await */
-  uint64_t digest;     /* of the calls in order, with their arguments */
+  uint64_t digest;     /* of the calls in order, with their arguments; of those that are replayed, the recording */
+  size_t replays;      /* of recorded calls, each of them one call */
 };
 struct pretend_device_record pretend_device_record(struct trm_device *device);
 
@@ -27,4 +28,6 @@ int pretend_device_open(struct trm_device *device, int threads);
 struct trm_device *pretend_device_cpu(struct trm_device *device);
 /* Returns the bytes that are allocated. */
 size_t pretend_device_bytes(const struct trm_device *device);
+/* Lets the device refuse to replay what has been recorded, as if memory of its own had been replaced. */
+void pretend_device_replace_memory(struct trm_device *device);
 void pretend_device_close(struct trm_device *device);

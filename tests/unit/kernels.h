@@ -75,6 +75,9 @@ void swiglu_reference(struct trm_device *device);
 /* kernels_fused.c */
 void fused_add_norm(struct trm_device *device);
 
+/* kernels_recorded.c */
+void recorded_calls(struct trm_device *device);
+
 /* kernels_values.c: bfloat16 values */
 void values_rows(struct trm_device *device);
 void values_fused(struct trm_device *device);

@@ -218,6 +218,7 @@ ON_DEVICES(step_ratios)
 ON_DEVICES(step_update)
 ON_DEVICES(step_uses)
 ON_DEVICES(step_mask)
+ON_DEVICES(recorded_calls)
 ON_DEVICES(update_slices)
 ON_DEVICES(fused_add_norm)
 ON_DEVICES(values_rows)
@@ -313,6 +314,7 @@ int main(void)
     {"updates by the step in device memory", test_step_update},
     {"what an update takes from a step", test_step_uses},
     {"masks by the step in device memory", test_step_mask},
+    {"recorded calls", test_recorded_calls},
     {"updates of slices equal the whole", test_update_slices},
     {"sum and norm in one call", test_fused_add_norm},
     {"bfloat16 values: rows", test_values_rows},
