@@ -34,7 +34,8 @@ trm_cuda_host = \
 	kernels/cuda/cuda.c \
 	kernels/cuda/gemm.c \
 	kernels/cuda/linear.c \
-	kernels/cuda/memory.c
+	kernels/cuda/memory.c \
+	kernels/cuda/recording.c
 trm_module_flags = -module -avoid-version -shared -export-symbols-regex '^trm_module$$'
 EXTRA_DIST += $(trm_cuda_kernels) $(trm_cuda_headers) $(trm_cuda_host) kernels/cuda/nvcc-libtool.sh
 

@@ -149,6 +149,8 @@ void cuda_upload(struct trm_device *device, void *to, const void *host, size_t b
   struct CUstream_st *stream = cuda_stream(device);
   char *at = to;
 
+  if (cuda_refuses(device))
+    return;
   for (size_t done = 0, part; done < bytes; done += part) {
     const char *from = (const char *)host + done;
     bool locked;
@@ -167,6 +169,10 @@ void cuda_download(struct trm_device *device, void *host, const void *from, size
 {
   struct CUstream_st *stream = cuda_stream(device);
 
+  if (cuda_refuses(device)) {
+    memset(host, 0, bytes);
+    return;
+  }
   cuda_check(device, copies_run(cuda_state_of(device), host, from, bytes, cudaMemcpyDeviceToHost, stream), "download");
   cuda_check(device, (int)cudaStreamSynchronize(stream), "download");
 }
@@ -188,6 +194,8 @@ static void copies_begin(struct trm_device *device, struct CUstream_st *beside, 
   int error = end ? cudaSuccess : copies_event(&end);
 
   event->impl = end;
+  if (cuda_refuses(device))
+    return;
   if (error == cudaSuccess)
     error = (int)cudaEventRecord(state->calls, stream);
   if (error == cudaSuccess)
@@ -213,7 +221,7 @@ void cuda_download_begin(struct trm_device *device, void *host, const void *from
 
 void cuda_await(struct trm_device *device, struct trm_event *event)
 {
-  if (event->impl)
+  if (event->impl && !cuda_refuses(device))
     cuda_check(device, (int)cudaStreamWaitEvent(cuda_stream(device), event->impl, 0), "await");
 }
 

@@ -19,7 +19,7 @@ void cuda_fail(const struct trm_device *device, const char *format, ...)
   struct cuda_state *state = cuda_state_of(device);
   va_list list;
 
-  if (state->error[0])
+  if (cuda_refuses(device) || state->error[0])
     return;
   va_start(list, format);
   vsnprintf(state->error, sizeof state->error, format, list);
@@ -78,7 +78,8 @@ static void cuda_close(struct trm_device *device)
   cuda_linear_close(state);
   cuda_copies_close(state);
   cuda_release_all(state);
-  free(state->runs.host);
+  for (int i = 0; i < CUDA_RUNS; i++)
+    free(state->runs[i].host);
   cudaFree(state->failure);
   cudaFreeHost(state->failure_read);
   if (state->stream)
@@ -105,6 +106,21 @@ static cudaError_t cuda_start(struct cuda_state *state)
   return error;
 }
 
+/* Opens cuBLAS with memory of its own, so that its calls can be recorded; without, if there is none. Setting the stream
+ * takes memory back: it comes first. */
+static cublasStatus_t cuda_open_products(struct cuda_state *state)
+{
+  cublasStatus_t status = cublasCreate(&state->products);
+
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasSetStream(state->products, state->stream);
+  if (status != CUBLAS_STATUS_SUCCESS || cudaMalloc(&state->workspace, CUDA_WORKSPACE) == cudaSuccess)
+    return state->workspace ? cublasSetWorkspace(state->products, state->workspace, CUDA_WORKSPACE) : status;
+  cudaGetLastError();
+  state->workspace = NULL;
+  return status;
+}
+
 static int cuda_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
 {
   int count = 0;
@@ -122,9 +138,7 @@ static int cuda_open(struct trm_device *device, int index, int threads, const st
   cudaError_t error = cuda_start(state);
   cublasStatus_t products = CUBLAS_STATUS_SUCCESS;
   if (error == cudaSuccess)
-    products = cublasCreate(&state->products);
-  if (products == CUBLAS_STATUS_SUCCESS && error == cudaSuccess)
-    products = cublasSetStream(state->products, state->stream);
+    products = cuda_open_products(state);
   if (products == CUBLAS_STATUS_SUCCESS && error == cudaSuccess)
     products = (cublasStatus_t)cuda_linear_open(state);
   size_t memory = 0;
@@ -159,6 +173,8 @@ static int cuda_sync(struct trm_device *device)
   enum cuda_failure_kind kind;
   char error[sizeof state->error];
 
+  if (cuda_refuses(device))
+    return TRM_OK;
   cuda_check(device, (int)cudaMemcpyAsync(read, state->failure, sizeof *read, cudaMemcpyDeviceToHost, stream), "sync");
   cuda_check(device, (int)cudaStreamSynchronize(stream), "sync");
   if (!state->error[0] && cuda_found_failure(read, &kind)) {
@@ -205,6 +221,10 @@ static const struct trm_device_ops cuda_ops = {
   .event_free = cuda_event_free,
   .pin = cuda_pin,
   .unpin = cuda_unpin,
+  .record_begin = cuda_record_begin,
+  .record_end = cuda_record_end,
+  .replay = cuda_replay,
+  .recording_free = cuda_recording_free,
   TRM_KERNELS(CUDA_SLOT)
   TRM_FUSED_KERNELS(CUDA_SLOT)
 };

@@ -13,6 +13,8 @@ struct CUstream_st;
 struct CUevent_st;
 struct cublasContext;
 
+enum { CUDA_WORKSPACE = 32 << 20 }; /* bytes: what NVIDIA advises for its newest processors */
+
 /* Invalid arguments that a kernel has found in device memory. */
 enum cuda_failure_kind { CUDA_BAD_TOKEN, CUDA_BAD_TARGET, CUDA_FAILURES };
 struct cuda_failure {
@@ -33,7 +35,8 @@ struct cuda_update_constants {
   float step, root; /* of adam and lamb: rate (lamb: 1) / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
 };
 
-/* The runs of the update before, which are mostly those of the next one. */
+/* The runs of the updates before, which are mostly those of the next ones. */
+enum { CUDA_RUNS = 8 };
 struct cuda_runs {
   struct trm_update_run *host, *device;
   size_t runs;
@@ -52,13 +55,17 @@ struct cuda_state {
   struct cuda_staging *staging;   /* of uploads */
   struct cuda_pinned *pinned;     /* memory of the host */
   struct cublasContext *products;
+  void *workspace;            /* CUDA_WORKSPACE bytes, of cuBLAS and cuBLASLt; NULL: there is no memory for it */
   struct cuda_linear *linear; /* of linear.c */
   struct cuda_failure *failure, *failure_read; /* in device memory; in pinned host memory */
   struct cuda_rotary_table rotary;
-  struct cuda_runs runs;
+  struct cuda_runs runs[CUDA_RUNS]; /* in no order */
+  int runs_next;                    /* the next one to replace */
   struct cuda_block *blocks; /* of alloc */
   void *scratch;
   size_t scratch_bytes;
+  bool recording, refused; /* calls are being recorded; one of them cannot be */
+  uint64_t replaced;       /* how often memory of this device that recordings may use was replaced */
   char error[192]; /* the first one, until sync reports it */
 };
 
@@ -70,13 +77,17 @@ static inline struct cuda_state *cuda_state_of(const struct trm_device *device)
 /* Makes the device's processor the calling thread's, and returns its stream. */
 struct CUstream_st *cuda_stream(const struct trm_device *device);
 
-/* Records an error of the runtime (0: none) for the next sync; what: the call. */
+/* Records an error of the runtime (0: none) for the next sync; what: the call. While calls are recorded: that the
+ * recording fails. */
 void cuda_check(const struct trm_device *device, int error, const char *what);
 void cuda_fail(const struct trm_device *device, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Device memory for the current call, not zeroed, valid until the next call of this function. NULL: there is none, and
  * the failure is recorded. */
 void *cuda_scratch(struct trm_device *device, size_t bytes);
+
+/* Returns true while calls are recorded; the recording then fails. A call that cannot be recorded does nothing. */
+bool cuda_refuses(const struct trm_device *device);
 
 /* Take and return what copies need; the stream of the calls is there. open returns an error of the runtime. */
 int cuda_copies_open(struct cuda_state *state);
@@ -86,7 +97,7 @@ void cuda_copies_close(struct cuda_state *state);
 int cuda_linear_open(struct cuda_state *state);
 void cuda_linear_close(struct cuda_state *state);
 
-/* Frees all blocks and the scratch memory, which nothing uses. */
+/* Frees all blocks, the scratch memory and the workspace, which nothing uses. */
 void cuda_release_all(struct cuda_state *state);
 
 /* -- slots of the contract (core/device.h) in C */
@@ -105,6 +116,10 @@ void cuda_event_wait(struct trm_device *device, struct trm_event *event);
 void cuda_event_free(struct trm_device *device, struct trm_event *event);
 void cuda_pin(struct trm_device *device, void *host, size_t bytes);
 void cuda_unpin(struct trm_device *device, void *host);
+bool cuda_record_begin(struct trm_device *device);
+struct trm_recording *cuda_record_end(struct trm_device *device);
+bool cuda_replay(struct trm_device *device, struct trm_recording *recording);
+void cuda_recording_free(struct trm_device *device, struct trm_recording *recording);
 
 /* -- slots in CUDA C++ */
 

@@ -14,7 +14,6 @@
 enum {
   LINEAR_ALIGNMENT = 16,       /* of arrays, in bytes: that of the widest loads */
   LINEAR_AUX_UNIT = 8,         /* leading dimension of GELU's input, in elements */
-  LINEAR_WORKSPACE = 32 << 20, /* bytes: what NVIDIA advises for its newest processors */
   LINEAR_PLANS = 256,
 };
 
@@ -43,7 +42,6 @@ struct linear_plan {
 
 struct cuda_linear {
   cublasLtHandle_t library;
-  void *workspace;
   struct linear_plan *plans;
   int count;
 };
@@ -74,7 +72,6 @@ void cuda_linear_close(struct cuda_state *state)
   if (!state->linear)
     return;
   linear_free_plans(state->linear);
-  cudaFree(state->linear->workspace);
   if (state->linear->library)
     cublasLtDestroy(state->linear->library);
   free(state->linear);
@@ -129,12 +126,12 @@ static cublasStatus_t linear_describe(struct linear_plan *plan, const struct lin
 }
 
 /* Returns whether the library has an algorithm. */
-static bool linear_choose(const struct cuda_linear *linear, struct linear_plan *plan)
+static bool linear_choose(const struct cuda_state *state, struct linear_plan *plan)
 {
   static const cublasLtMatmulPreferenceAttributes_t alignment[] = {
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-  const size_t workspace = linear->workspace ? LINEAR_WORKSPACE : 0;
+  const size_t workspace = state->workspace ? CUDA_WORKSPACE : 0;
   const uint32_t bytes = LINEAR_ALIGNMENT;
   cublasLtMatmulPreference_t preference;
   cublasLtMatmulHeuristicResult_t result;
@@ -146,26 +143,20 @@ static bool linear_choose(const struct cuda_linear *linear, struct linear_plan *
                                        sizeof workspace);
   for (size_t i = 0; i < sizeof alignment / sizeof *alignment; i++)
     cublasLtMatmulPreferenceSetAttribute(preference, alignment[i], &bytes, sizeof bytes);
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(linear->library, plan->operation, plan->a, plan->b,
-                                                               plan->d, plan->d, preference, 1, &result, &found);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(state->linear->library, plan->operation, plan->a,
+                                                               plan->b, plan->d, plan->d, preference, 1, &result,
+                                                               &found);
   cublasLtMatmulPreferenceDestroy(preference);
   plan->algorithm = result.algo;
   return status == CUBLAS_STATUS_SUCCESS && found > 0 && result.state == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Without memory for it, products have algorithms that need none. */
-static void linear_take_workspace(struct cuda_linear *linear)
-{
-  if (linear->workspace || cudaMalloc(&linear->workspace, LINEAR_WORKSPACE) == cudaSuccess)
-    return;
-  cudaGetLastError();
-  linear->workspace = NULL;
-}
-
 /* Returns the product's plan, which is made when it is first needed; NULL: no memory. */
-static struct linear_plan *linear_find(struct cuda_linear *linear, const struct linear_product *product,
+static struct linear_plan *linear_find(const struct cuda_state *state, const struct linear_product *product,
                                        const struct linear_arrays *arrays)
 {
+  struct cuda_linear *linear = state->linear;
+
   for (struct linear_plan *plan = linear->plans; plan; plan = plan->next)
     if (memcmp(&plan->product, product, sizeof *product) == 0)
       return plan;
@@ -174,10 +165,8 @@ static struct linear_plan *linear_find(struct cuda_linear *linear, const struct 
     return NULL;
   if (linear->count == LINEAR_PLANS)
     linear_free_plans(linear);
-  if (!linear->plans)
-    linear_take_workspace(linear);
   plan->product = *product;
-  plan->exists = linear_describe(plan, arrays) == CUBLAS_STATUS_SUCCESS && linear_choose(linear, plan);
+  plan->exists = linear_describe(plan, arrays) == CUBLAS_STATUS_SUCCESS && linear_choose(state, plan);
   plan->next = linear->plans;
   linear->plans = plan;
   linear->count++;
@@ -195,23 +184,23 @@ static bool linear_run(struct trm_device *device, const struct linear_product *p
 {
   static const float one = 1, zero = 0;
   struct CUstream_st *stream = cuda_stream(device);
-  struct cuda_linear *linear = cuda_state_of(device)->linear;
+  const struct cuda_state *state = cuda_state_of(device);
 
   if (product->m == 0 || product->n == 0 || product->k == 0 ||
       (arrays->extra && (product->ldd % LINEAR_AUX_UNIT != 0 || arrays->extra == arrays->d)) ||
       !linear_aligned(arrays->a) || !linear_aligned(arrays->b) || !linear_aligned(arrays->d) ||
       !linear_aligned(arrays->bias) || !linear_aligned(arrays->extra))
     return false;
-  const struct linear_plan *plan = linear_find(linear, product, arrays);
+  const struct linear_plan *plan = linear_find(state, product, arrays);
   if (!plan || !plan->exists)
     return false;
   cublasStatus_t status = linear_set_arrays(plan->operation, arrays);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasLtMatmul(linear->library, plan->operation, &one, arrays->a, plan->a, arrays->b, plan->b, &zero,
-                            arrays->d, plan->d, arrays->d, plan->d, &plan->algorithm, linear->workspace,
-                            linear->workspace ? LINEAR_WORKSPACE : 0, stream);
+    status = cublasLtMatmul(state->linear->library, plan->operation, &one, arrays->a, plan->a, arrays->b, plan->b,
+                            &zero, arrays->d, plan->d, arrays->d, plan->d, &plan->algorithm, state->workspace,
+                            state->workspace ? CUDA_WORKSPACE : 0, stream);
   if (status != CUBLAS_STATUS_SUCCESS)
-    cuda_fail(device, "GPU %d: linear layer: %s", cuda_state_of(device)->index, cublasGetStatusString(status));
+    cuda_fail(device, "GPU %d: linear layer: %s", state->index, cublasGetStatusString(status));
   return true;
 }
 

@@ -44,9 +44,11 @@ int cuda_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use,
   struct cuda_state *state = cuda_state_of(device);
   struct CUstream_st *stream = cuda_stream(device);
   const size_t taken = bytes > 0 ? bytes : TRM_ALIGNMENT;
-  struct cuda_block *block = malloc(sizeof *block);
 
   *memory = NULL;
+  if (cuda_refuses(device))
+    return TRM_FAILED;
+  struct cuda_block *block = malloc(sizeof *block);
   if (!block || cudaMalloc(memory, taken) != cudaSuccess) {
     cudaGetLastError(); /* it is reported here, once */
     free(block);
@@ -62,7 +64,7 @@ void cuda_release(struct trm_device *device, void *memory)
 {
   struct cuda_block **link = &cuda_state_of(device)->blocks;
 
-  if (!memory)
+  if (!memory || cuda_refuses(device))
     return;
   while (*link && (*link)->memory != memory)
     link = &(*link)->next;
@@ -87,6 +89,7 @@ void cuda_release_all(struct cuda_state *state)
     free(block);
   }
   cudaFree(state->scratch);
+  cudaFree(state->workspace);
 }
 
 void *cuda_scratch(struct trm_device *device, size_t bytes)
@@ -95,6 +98,9 @@ void *cuda_scratch(struct trm_device *device, size_t bytes)
 
   if (bytes <= state->scratch_bytes && state->scratch)
     return state->scratch;
+  if (cuda_refuses(device))
+    return NULL;
+  state->replaced++;
   cuda_check(device, (int)cudaStreamSynchronize(cuda_stream(device)), "scratch memory");
   cudaFree(state->scratch);
   state->scratch = NULL;

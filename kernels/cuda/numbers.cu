@@ -150,11 +150,10 @@ __global__ static void numbers_run_constants(const struct trm_update opt, const 
   }
 }
 
-/* Returns the runs in device memory, NULL: none. They are copied if they are others than before. */
-static const struct trm_update_run *numbers_runs(struct trm_device *device, const struct trm_update_run *run,
-                                                 size_t runs)
+/* Copies runs to the device in place of others. Returns them there, NULL: there is no memory. */
+static const struct trm_update_run *numbers_replace_runs(struct trm_device *device, struct cuda_runs *kept,
+                                                         const struct trm_update_run *run, size_t runs)
 {
-  struct cuda_runs *kept = &cuda_state_of(device)->runs;
   const size_t bytes = runs * sizeof *run;
   void *memory;
 
@@ -168,12 +167,27 @@ static const struct trm_update_run *numbers_runs(struct trm_device *device, cons
     }
     kept->device = (struct trm_update_run *)memory;
     kept->runs = runs;
-  } else if (memcmp(kept->host, run, bytes) == 0) {
-    return kept->device;
   }
   memcpy(kept->host, run, bytes);
   cuda_upload(device, kept->device, run, bytes);
   return kept->device;
+}
+
+/* Returns the runs in device memory, NULL: none. They are copied if they are none of those before. */
+static const struct trm_update_run *numbers_runs(struct trm_device *device, const struct trm_update_run *run,
+                                                 size_t runs)
+{
+  struct cuda_state *state = cuda_state_of(device);
+
+  for (int i = 0; i < CUDA_RUNS; i++)
+    if (state->runs[i].runs == runs && memcmp(state->runs[i].host, run, runs * sizeof *run) == 0)
+      return state->runs[i].device;
+  if (cuda_refuses(device))
+    return NULL;
+  struct cuda_runs *oldest = &state->runs[state->runs_next];
+  state->replaced += oldest->runs > 0;
+  state->runs_next = (state->runs_next + 1) % CUDA_RUNS;
+  return numbers_replace_runs(device, oldest, run, runs);
 }
 
 size_t cuda_update_constants(struct trm_device *device, const struct trm_update *update,

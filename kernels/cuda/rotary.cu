@@ -30,6 +30,9 @@ static const float *rotary_table(struct trm_device *device, const struct trm_rot
 
   if (kept->table && kept->base == call->base && kept->t == t && kept->half == half)
     return kept->table;
+  if (cuda_refuses(device))
+    return NULL;
+  cuda_state_of(device)->replaced++;
   device->ops->release(device, kept->table);
   kept->table = NULL;
   float *host = (float *)malloc(bytes);

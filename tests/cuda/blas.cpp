@@ -16,6 +16,7 @@
 
 struct cublasContext {
   cudaStream_t stream;
+  void *workspace; /* the caller's; NULL: of cuBLAS, which takes it when it is needed */
 };
 
 struct cublasLtContext {
@@ -41,6 +42,8 @@ struct cublasLtMatmulPreference {
 
 namespace
 {
+
+enum { GEMM_WORKSPACE = 1 << 12 };
 
 /* One element of a product, in the order of a naive program. */
 float element(const void *x, cudaDataType_t type, size_t at)
@@ -112,7 +115,7 @@ extern "C" {
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
 {
-  *handle = new cublasContext{nullptr};
+  *handle = new cublasContext{nullptr, nullptr};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -125,6 +128,15 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
 {
   handle->stream = stream;
+  handle->workspace = nullptr;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t bytes)
+{
+  if ((uintptr_t)workspace % 256 != 0 || bytes < GEMM_WORKSPACE)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  handle->workspace = workspace;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -145,7 +157,15 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
 
   if (type_a != type_b || lda < (rows_a > 1 ? rows_a : 1) || ldb < (rows_b > 1 ? rows_b : 1) || ldc < (m > 1 ? m : 1))
     return CUBLAS_STATUS_INVALID_VALUE;
-  emulator_queue(handle->stream, [=] { it.run(); });
+  void *const workspace = handle->workspace;
+  void *own = nullptr;
+  if (!workspace && cudaMalloc(&own, GEMM_WORKSPACE) == cudaSuccess)
+    cudaFree(own);
+  emulator_queue(handle->stream, [=] {
+    if (workspace)
+      memset(workspace, 0xff, GEMM_WORKSPACE);
+    it.run();
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 }

@@ -6,7 +6,12 @@
  * returns. Set by the environment:
  *   TRM_MOCK_GPUS    processors of the node, 2 if unset; 0: none, and none: no driver, old: a driver that is too old
  *   TRM_MOCK_BYTES   memory of a processor, 4 GiB if unset
- *   TRM_MOCK_LOCKS   no: host memory cannot be registered */
+ *   TRM_MOCK_LOCKS   no: host memory cannot be registered
+ *   TRM_MOCK_GRAPHS  no: streams cannot be captured
+ *   TRM_MOCK_CALLS   a file that gets the numbers of calls that give a stream work, and of launches of graphs among them
+ *
+ * A stream that is captured stores what it is given, for the launches of a graph. A call that CUDA does not allow in a
+ * captured stream, or in a thread that captures one, spoils the capture: its end fails. Other streams work as ever. */
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
@@ -46,9 +51,24 @@ struct stream_work {
   size_t bytes = 0;
 };
 
+/* Work that is captured, or was. */
+struct captured_work {
+  std::vector<std::function<void()>> run;
+  bool spoiled = false;
+};
+
 struct CUstream_st {
   int processor;
   std::deque<stream_work> work;
+  std::shared_ptr<captured_work> capture; /* NULL: it is not captured */
+};
+
+struct CUgraph_st {
+  std::shared_ptr<captured_work> work;
+};
+
+struct CUgraphExec_st {
+  std::shared_ptr<captured_work> work;
 };
 
 struct CUevent_st {
@@ -79,6 +99,23 @@ typedef std::lock_guard<std::mutex> alone;
 
 thread_local cudaError_t last = cudaSuccess;
 thread_local int processor = 0; /* the current one */
+thread_local std::shared_ptr<captured_work> own_capture; /* of this thread */
+
+/* Counts what gives a stream work, and writes the counts when the program ends. */
+struct call_counts {
+  size_t calls = 0, graphs = 0;
+
+  ~call_counts()
+  {
+    const char *path = getenv("TRM_MOCK_CALLS");
+    FILE *file = path ? fopen(path, "w") : nullptr;
+
+    if (file) {
+      fprintf(file, "%zu %zu\n", calls, graphs);
+      fclose(file);
+    }
+  }
+} counts;
 
 /* What CUDA leaves undefined. */
 [[noreturn]] void misused(const char *what)
@@ -98,6 +135,14 @@ const char *variable(const char *name, const char *otherwise)
   const char *text = getenv(name);
 
   return text ? text : otherwise;
+}
+
+/* Spoils a capture, if there is one, and returns whether there is. */
+bool spoils(const std::shared_ptr<captured_work> &capture)
+{
+  if (capture)
+    capture->spoiled = true;
+  return capture != nullptr;
 }
 
 size_t memory_total()
@@ -162,7 +207,14 @@ void append(cudaStream_t stream, stream_work work)
 
   if (std::find(streams.begin(), streams.end(), stream) == streams.end())
     misused("work for a stream that there is not");
-  stream->work.push_back(std::move(work));
+  if (!stream->capture) {
+    counts.calls++;
+    stream->work.push_back(std::move(work));
+  } else if (work.records || work.waits || work.host) { /* CUDA may allow it, but then it means something else */
+    stream->capture->spoiled = true;
+  } else {
+    stream->capture->run.push_back(std::move(work.run));
+  }
 }
 
 /* Returns whether all of the memory is locked; mixed: some of it is. The caller is alone. */
@@ -267,7 +319,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
   const alone here(working);
 
-  *stream = new CUstream_st{processor, {}};
+  *stream = new CUstream_st{processor, {}, nullptr};
   streams.push_back(*stream);
   return cudaSuccess;
 }
@@ -286,7 +338,71 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
   const alone here(working);
 
+  if (spoils(stream->capture))
+    return report(cudaErrorStreamCaptureUnsupported);
   drain(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+  const alone here(working);
+
+  if (!strcmp(variable("TRM_MOCK_GRAPHS", "yes"), "no"))
+    return report(cudaErrorNotSupported);
+  if (stream->capture || own_capture || mode != cudaStreamCaptureModeThreadLocal)
+    return report(cudaErrorInvalidValue);
+  own_capture = stream->capture = std::make_shared<captured_work>();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+  const alone here(working);
+
+  *graph = nullptr;
+  if (!stream->capture || stream->capture != own_capture)
+    return report(cudaErrorInvalidValue);
+  const std::shared_ptr<captured_work> work = std::move(stream->capture);
+  own_capture = nullptr;
+  if (work->spoiled)
+    return report(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{work};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+  *exec = new CUgraphExec_st{std::make_shared<captured_work>(*graph->work)};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+  if (stream->capture)
+    misused("a graph in a stream that is captured");
+  const std::shared_ptr<captured_work> work = exec->work;
+  append(stream, {[=] {
+           for (const auto &run : work->run)
+             run();
+         }});
+  counts.graphs++;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+  const alone here(working);
+
+  if (exec->work.use_count() > 1)
+    misused("a graph is destroyed before its launches are done");
+  delete exec;
   return cudaSuccess;
 }
 
@@ -324,6 +440,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
   const alone here(working);
 
+  if (spoils(own_capture))
+    return report(cudaErrorStreamCaptureUnsupported);
   if (event->last && !event->last->done)
     drain(event->last->stream, event->last.get());
   return cudaSuccess;
@@ -332,6 +450,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 /* The fourth question is as good as waiting. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+  if (spoils(own_capture))
+    return report(cudaErrorStreamCaptureUnsupported);
   if (event->last && !event->last->done && ++event->questions < 4)
     return report(cudaErrorNotReady);
   return cudaEventSynchronize(event);
@@ -345,6 +465,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
   const size_t padded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, pages = (padded + PAGE - 1) / PAGE * PAGE;
 
   *memory = nullptr;
+  if (spoils(own_capture))
+    return report(cudaErrorStreamCaptureUnsupported);
   if (device.held + bytes > memory_total())
     return report(cudaErrorMemoryAllocation);
   if (!device.arena)
@@ -370,6 +492,8 @@ cudaError_t cudaFree(void *memory)
 
   if (!memory)
     return cudaSuccess;
+  if (spoils(own_capture))
+    return report(cudaErrorStreamCaptureUnsupported);
   const auto block = device.blocks.find((char *)memory);
   if (block == device.blocks.end())
     return report(cudaErrorInvalidValue);
@@ -391,6 +515,8 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
   const alone here(working);
   const size_t pages = (bytes + PAGE - 1) / PAGE * PAGE;
 
+  if (spoils(own_capture))
+    return report(cudaErrorStreamCaptureUnsupported);
   *memory = aligned_alloc(PAGE, pages);
   locked[(const char *)*memory] = pages;
   return cudaSuccess;
@@ -402,6 +528,8 @@ cudaError_t cudaFreeHost(void *memory)
 
   if (!memory)
     return cudaSuccess;
+  if (spoils(own_capture))
+    return report(cudaErrorStreamCaptureUnsupported);
   if (!locked.count((const char *)memory))
     return report(cudaErrorInvalidValue);
   unlock((const char *)memory);
@@ -471,6 +599,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     append(stream, {copy, nullptr, nullptr, host, bytes});
     return cudaSuccess;
   }
+  if (spoils(stream->capture)) /* it waits for the stream, or for the host's memory */
+    return report(cudaErrorStreamCaptureUnsupported);
   if (kind == cudaMemcpyDeviceToHost) {
     append(stream, {copy});
     return cudaStreamSynchronize(stream);

@@ -213,6 +213,47 @@ template <bool wrong> static void launch_host_memory(const float *x, float *y)
     *(volatile float *)y = 1;
 }
 
+/* A launch in a graph. */
+enum illegal { ALLOCATION = 1, RELEASE, WAIT, QUESTION, HOST_COPY };
+
+/* Calls what may not be called while the stream is captured; 0: nothing. */
+static void call_illegal(int illegal, float *y)
+{
+  static cudaEvent_t event;
+  void *memory;
+
+  if (illegal == ALLOCATION)
+    cudaMalloc(&memory, N);
+  else if (illegal == RELEASE)
+    cudaFree(y);
+  else if (illegal == WAIT)
+    cudaStreamSynchronize(stream);
+  else if (illegal == HOST_COPY)
+    cudaMemcpyAsync(&memory, y, sizeof memory, cudaMemcpyDeviceToHost, stream);
+  else if (illegal == QUESTION && cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess)
+    cudaEventQuery(event);
+  cudaGetLastError();
+}
+
+template <int illegal> static void launch_graph(const float *x, float *y)
+{
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  CUDA_LAUNCH(element, 1, N, nullptr, x, y);
+  call_illegal(illegal, y);
+  if (cudaStreamEndCapture(stream, &graph) != cudaSuccess) {
+    cudaGetLastError();
+    return;
+  }
+  cudaGraphInstantiateWithFlags(&exec, graph, 0);
+  cudaGraphDestroy(graph);
+  cudaGraphLaunch(exec, stream);
+  cudaStreamSynchronize(stream);
+  cudaGraphExecDestroy(exec);
+}
+
 /* -- the child and its parent */
 
 enum finding { CLEAN = 16, DIFFERS = 32, NOT_A_NUMBER = 64, ENDS = 128 }; /* statuses of no other kind of exit */
@@ -294,6 +335,11 @@ int main()
     {"a copy that is begun too early", DIFFERS, launch_copy_over<true>, launch_copy_over<false>},
     {"a grid that is too small", NOT_A_NUMBER, launch_grid<true>, launch_grid<false>},
     {"device memory used by the host", ENDS, launch_host_memory<true>, launch_host_memory<false>},
+    {"an allocation in a graph", NOT_A_NUMBER, launch_graph<ALLOCATION>, launch_graph<0>},
+    {"a release in a graph", NOT_A_NUMBER, launch_graph<RELEASE>, launch_graph<0>},
+    {"a wait in a graph", NOT_A_NUMBER, launch_graph<WAIT>, launch_graph<0>},
+    {"a question in a graph", NOT_A_NUMBER, launch_graph<QUESTION>, launch_graph<0>},
+    {"a copy to the host in a graph", NOT_A_NUMBER, launch_graph<HOST_COPY>, launch_graph<0>},
   };
   int failed = 0;
 
