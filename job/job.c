@@ -28,6 +28,7 @@ static int job_open_device(struct trm_job *job)
     trm_comm_set_oversubscribed();
   TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas,
                             job->options.device.matmul, index, job->cores.threads));
+  job->device.graphs = job->options.device.graphs;
   job->modules.device = &job->device;
   if (!job->device.host_memory)
     trm_info("device: %s", job->device.ops->name);

@@ -64,6 +64,45 @@ awk -v a="$(json_number final_train_loss mlp.cuda/summary.json)" \
 pass "TF32: near the loss of float32 products, and not the same"
 TRM_MOCK_LOCKS=no TRM_MOCK_EPILOGUES=no same refused-by-cuda 2 1e-5 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 \
   --train.batch=32 --optim.lr=0.1
+
+# recorded NAME GRAPHS ARGUMENTS...: with CUDA graphs the weights have the bits of single calls, and the run has launched
+# at least so many
+recorded() {
+  local name=$1 graphs=$2 choice
+  shift 2
+  for choice in yes no; do
+    TRM_MOCK_CALLS=$PWD/$name.$choice "$TRIREME" train "$@" --device.name=cuda --device.graphs=$choice \
+      --run.dir="$name.g$choice" --log.quiet=true > "$name.log" 2>&1 || { cat "$name.log"; fail "$name, graphs=$choice"; }
+  done
+  [ "$(json_text weights_sha256 "$name.gyes/summary.json")" = "$(json_text weights_sha256 "$name.gno/summary.json")" ] ||
+    fail "$name: other weights with graphs"
+  awk -v least="$graphs" '{ n[NR] = $1; g[NR] = $2 } END { exit !((least ? n[1] < n[2] : n[1] == n[2]) && g[1] >= least && g[2] == 0) }' \
+    "$name.yes" "$name.no" || { head "$name.yes" "$name.no"; fail "$name: calls, graphs; yes and no"; }
+  pass "$name: the same weights with graphs, $(cut -d' ' -f1 "$name.yes") calls in place of $(cut -d' ' -f1 "$name.no")"
+}
+recorded g-mlp 40 --model="mlp 784-16-10 relu" --data.file=digits.h5 --train.steps=30 --train.batch=100 --optim.lr=0.1 \
+  --optim.name=momentum --train.evaluate_every=7
+recorded g-images 12 --model="conv2d 3 5 stride=2 | batch_norm | relu | max_pool 2 | dropout 0.2 | linear 10" \
+  --data.file=digits.h5 --train.steps=9 --train.batch=6 --optim.lr=0.1 --optim.clip=0.5
+recorded g-gpt 18 --model="gpt layers=1 heads=2 dim=16 context=16 dropout=0.1" --data.file=text.h5 --train.steps=9 \
+  --train.batch=4 --train.accumulate=2 --optim.name=adamw --optim.lr=0.01 --optim.clip=1 --optim.ema=0.9 \
+  --train.activations=bf16
+TRM_MOCK_GRAPHS=no recorded g-refused 0 --model="mlp 784-16-10 relu" --data.file=digits.h5 --train.steps=4
+
+# calls NAME GRAPHS: of ten steps of a GPT, which begin when all is recorded
+calls() {
+  local steps
+  for steps in 10 20; do
+    TRM_MOCK_CALLS=$PWD/$1.$steps "$TRIREME" train --model="gpt layers=1 heads=2 dim=16 context=16" --data.file=text.h5 \
+      --train.batch=2 --optim.name=adamw --optim.lr=0.01 --train.steps=$steps --train.evaluate_every=1000 \
+      --run.checkpoint_every=-1 --device.name=cuda --device.graphs="$2" --run.dir="$1.$steps.run" --log.quiet=true \
+      > calls.log 2>&1 || { cat calls.log; fail "calls of steps"; }
+  done
+  paste "$1.10" "$1.20" | awk '{ print $3 - $1, $4 - $2 }'
+}
+with=$(calls with yes) without=$(calls without no)
+[ "$with $without" = "150 20 610 0" ] || fail "calls and graphs of ten steps: $with, without graphs $without"
+pass "ten steps are 150 calls, of which 20 are graphs, in place of 610"
 "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 --device.name=auto --run.dir=auto \
   > auto.log 2>&1 && grep -q "^device: cuda" auto.log || { cat auto.log; fail "device.name=auto with a GPU"; }
 TRM_MOCK_GPUS=none "$TRIREME" train --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=2 \

@@ -63,8 +63,10 @@ static int alone_read_sums(struct trm_strategy *strategy, struct trm_loss_sums *
   return device->ops->sync(device);
 }
 
-int sync_alone_step(struct trm_strategy *strategy, struct trm_loss_sums *sums)
+/* Makes the calls of the update. context: the strategy. */
+static int alone_update(void *context)
 {
+  struct trm_strategy *strategy = context;
   struct sync *s = strategy->impl;
   struct trm_device *device = strategy->device;
   const struct trm_optimizer *optimizer = strategy->optimizer;
@@ -72,13 +74,30 @@ int sync_alone_step(struct trm_strategy *strategy, struct trm_loss_sums *sums)
   sync_states_at(s, 0, state);
   const struct trm_update_interval all = {0, strategy->elements, strategy->w, state, strategy->rounded};
   const struct trm_update update = trm_optimizer_update_now(optimizer, strategy->now);
-  const double began = trm_trace_begin();
   if (optimizer->clip > 0)
     alone_add_norm(strategy);
   device->ops->clip(device, &(struct trm_clip){.step = strategy->now, .limit = optimizer->clip});
   if (trm_optimizer_has_trust_ratios(optimizer))
     alone_compute_ratios(strategy, update, &all);
   trm_optimizer_apply(optimizer, device, &update, s->ratios, &all, strategy->g);
+  return TRM_OK;
+}
+
+/* True if the update is calls of the device alone: no other rank has parts of the norms. */
+static bool alone_repeats(const struct trm_strategy *strategy)
+{
+  const struct trm_optimizer *optimizer = strategy->optimizer;
+  return !strategy->device->host_memory && !(optimizer->clip > 0 && strategy->norm_comm) &&
+         !(trm_optimizer_has_trust_ratios(optimizer) && strategy->ratio_comm);
+}
+
+int sync_alone_step(struct trm_strategy *strategy, struct trm_loss_sums *sums)
+{
+  struct sync *s = strategy->impl;
+  const double began = trm_trace_begin();
+  TRM_CHECK(alone_repeats(strategy) ? trm_recordings_run(&s->updates, strategy->device, &strategy->now,
+                                                         sizeof strategy->now, alone_update, strategy)
+                                    : alone_update(strategy));
   trm_trace_end("update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   TRM_CHECK(alone_read_sums(strategy, sums));
   TRM_CHECK(sync_sum_losses(strategy, strategy->comm, sums)); /* not finite: the update was skipped */

@@ -212,6 +212,7 @@ int sync_create(struct trm_strategy *strategy)
 void sync_destroy(struct trm_strategy *strategy)
 {
   struct sync *s = strategy->impl;
+  trm_recordings_free(&s->updates);
   sync_arrays_free(strategy, &s->w);
   sync_arrays_free(strategy, &s->rounded);
   sync_arrays_free(strategy, &s->gradients);

@@ -4,6 +4,7 @@
 
 #include "core/counter.h"
 #include "core/mapped.h"
+#include "core/recordings.h"
 #include "mpi/sync/sync.h"
 
 /* In elements. Buckets and slices begin at multiples of SYNC_UNIT, and the norm for clipping is added unit by unit, so
@@ -61,6 +62,7 @@ struct sync {
   double (*device_norms)[2]; /* (tensors) of one rank, whose device's memory is not the host's */
   float *view[TRM_MAX_STATES]; /* host, (elements): copies for checkpoints, from the first one on, of arrays in the
                                   device's own memory */
+  struct trm_recordings updates; /* of one rank alone */
 };
 
 static inline size_t sync_units(size_t elements)

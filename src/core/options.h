@@ -70,6 +70,7 @@ struct trm_log_options {
 struct trm_device_options {
   char *name, *blas;
   enum trm_matmul matmul;
+  bool graphs;
   enum trm_compute compute;
   double gflops; /* modeled speed of a rank, 10^9 operations per second, where time is modeled */
 };

@@ -155,6 +155,7 @@ const struct trm_option trm_option_table[] = {
    "library for matrix products: openblas, onednn (auto: the first that supports device.matmul)"),
   CHOICE(device.matmul, "f32", WORDS("f32", "bf16", "tf32"),
    "type of the factors in matrix products (tf32: on a GPU); weights and sums stay float32"),
+  BOOL(device.graphs, "yes", "a GPU gets the calls of a step that repeat at once (CUDA graphs)"),
   CHOICE(device.compute, "real", WORDS("real", "sleep"),
    "sleep: a batch takes a modeled time, so that many ranks on few cores behave as many machines"),
   REAL(device.gflops, "10", 1e-6, 1e9,

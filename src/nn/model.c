@@ -147,6 +147,7 @@ int trm_model_create_part(struct trm_model *model, const char *text, const char 
 
 static void model_unbind(struct trm_model *model)
 {
+  trm_recordings_free(&model->passes);
   for (int c = 0; c < model->chunks; c++) {
     struct trm_chunk *chunk = &model->chunk[c];
     for (int slot = 0; slot < model->slots && chunk->arena; slot++)

@@ -18,6 +18,7 @@
  */
 #pragma once
 
+#include "core/recordings.h"
 #include "nn/partition.h"
 #include "nn/layer.h"
 #include "nn/loss.h"
@@ -80,6 +81,7 @@ struct trm_model {
   const void *scores;            /* device, (B, C), of tokens (B, T, V), values, of the last forward or evaluate, rows
                                     trm_layer_output_ld of the last layer apart; train overwrites them;
                                     NULL: made in chunks (loss_chunk) */
+  struct trm_recordings passes;  /* of trm_model_train */
 };
 
 /* Called in backward when the gradients of the flat interval [low, high) are complete on this rank. */
@@ -184,7 +186,8 @@ int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, str
  * `scale` (1 / samples of the global batch). Adds to the loss sums, then calls ready, if not NULL, as gradients
  * complete.
  * pass->input->rows may be 0: gradients are then zeroed (beta = 0) or left (beta = 1), and ready is called all the
- * same. */
+ * same. A pass of a step that needs no other rank and no copies is recorded where device->graphs (core/recordings.h);
+ * ready is then called at its end, for all gradients. */
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,
                     trm_grad_ready *ready, void *context);
 

@@ -101,7 +101,7 @@ mlp|mlp 16-8-4 relu|4|bf16|
 lenet5|lenet5|1|bf16|
 gptchar|gpt layers=1 heads=2 dim=16 context=16|1|bf16|$adamw"
     product_shapes=16x16x16,8x24x16:nt
-    checked="softmax: extremes"
+    checked="softmax: extremes|recorded"
     return
   fi
   train=12800 mlp_steps=200 image_steps=200 gpt_steps=200 few=40 batch=64 gpt_batch=8 step_flags=(--steps=20 --warmup=5)
@@ -118,7 +118,7 @@ gpt2-124m|gpt2-124m|16|bf16|$adamw
 gpt2-124m|gpt2-124m|32|bf16|$adamw
 gpt2-124m|gpt2-124m|64|bf16|$adamw"
   product_shapes=1024x1024x1024,4096x4096x4096,8192x8192x8192,16384x3072x768:nt,16384x768x3072:nt,16384x50257x768:nt
-  checked="gemm against|convolution against|softmax|layer norm|attention|embedding|sums in|updates against|bfloat16"
+  checked="gemm against|convolution against|softmax|layer norm|attention|embedding|sums in|updates against|bfloat16|recorded"
 }
 
 # Options of runs by name.

@@ -1,5 +1,6 @@
 /* Whole training steps of one rank on a device with memory of its own: the host waits once in a step, every second step
- * makes the same calls with the same arguments, and the numbers are those of a host device. */
+ * makes the same calls with the same arguments, which are recorded and replayed where the device has graphs, and the
+ * numbers are those of a host device. */
 #include <CUnit/CUnit.h>
 #include <math.h>
 #include <string.h>
@@ -83,6 +84,7 @@ static void run_open(struct run *run, const struct recipe *r, struct trm_device 
   run->options.optim = r->optim;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&run->model, r->model, "auto", &spec), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&run->optimizer, &run->options, &run->model), TRM_OK);
+  run->model.accumulates = true;
   run->boundary = run->model.parameters;
   *s = (struct trm_strategy){.ops = trm_strategy_find("sync"), .comm = trm_comm_self(), .device = device,
                              .optimizer = &run->optimizer, .elements = run->model.parameters,
@@ -211,11 +213,83 @@ static void test_not_finite(void)
   }
 }
 
+/* One step in passes over `micro` rows of the batch each; gradients are sums. */
+static int run_micro_batches(struct run *run, const struct recipe *r, size_t rows, size_t micro,
+                             struct trm_loss_sums *sums)
+{
+  struct trm_strategy *s = &run->strategy;
+  struct trm_input input;
+  struct trm_pass pass = {.device = run->device, .input = &input, .training = true, .seed = 3,
+                          .step = trm_staged_arrays_step(&run->arrays)};
+
+  *sums = (struct trm_loss_sums){.stop_requests = 1};
+  trm_strategy_begin_step(s, 0.1 / (double)(s->updates + 1), s->updates * ROWS, sums);
+  for (size_t low = 0; low < rows; low += micro) {
+    struct trm_host_batch batch = *make_batch(r, s->updates, false);
+
+    batch.rows = micro;
+    batch.dense += batch.dense ? low * F : 0;
+    batch.tokens += batch.tokens ? low * T : 0;
+    batch.target_class += r->tokens ? low * T : low;
+    TRM_CHECK(trm_device_batch_upload(&run->batch, &batch, &input));
+    pass.beta = low > 0;
+    pass.more_passes = low + micro < rows;
+    pass.weights_kept = low > 0;
+    pass.first_row = low;
+    TRM_CHECK(trm_model_train(&run->model, &pass, 1.0f / (float)rows, sums, NULL, NULL));
+  }
+  return s->ops->step(s, 0, sums);
+}
+
+/* Steps of recorded calls have the bits of others: with whole batches, micro-batches and a smaller last batch; after the
+ * first ones a step is a replay for each pass and one for the update. */
+static void test_recorded(void)
+{
+  enum { ALL = 24, EPOCH = 4 };
+
+  for (size_t k = 0; k < sizeof recipes / sizeof *recipes; k++)
+    for (size_t passes = 1; passes <= 2; passes++) {
+      struct trm_device pretend[2];
+      struct run run[2];
+      struct pretend_device_record record;
+
+      for (int graphs = 0; graphs < 2; graphs++) {
+        CU_ASSERT_EQUAL_FATAL(pretend_device_open(&pretend[graphs], 1), TRM_OK);
+        pretend[graphs].graphs = graphs;
+        run_open(&run[graphs], &recipes[k], &pretend[graphs]);
+      }
+      for (int i = 0; i < ALL; i++) {
+        const size_t rows = i % EPOCH == EPOCH - 1 ? 2 : ROWS;
+        struct trm_loss_sums sums[2];
+
+        for (int graphs = 0; graphs < 2; graphs++) {
+          pretend_device_record(&pretend[graphs]);
+          CU_ASSERT_EQUAL_FATAL(
+            run_micro_batches(&run[graphs], &recipes[k], rows, rows / passes, &sums[graphs]), TRM_OK);
+          record = pretend_device_record(&pretend[graphs]);
+          CU_ASSERT_EQUAL(record.waits == 1 || i < STEADY, true);
+        }
+        CU_ASSERT_EQUAL(memcmp(&sums[0], &sums[1], sizeof *sums), 0);
+        if (i >= ALL / 2)
+          CU_ASSERT_EQUAL(record.replays, passes + 1);
+      }
+      float *a = run_state(&run[0]), *b = run_state(&run[1]);
+      CU_ASSERT_EQUAL(memcmp(a, b, TRM_MAX_STATES * run[0].strategy.elements * sizeof *a), 0);
+      trm_free(a);
+      trm_free(b);
+      for (int graphs = 0; graphs < 2; graphs++) {
+        run_close(&run[graphs]);
+        pretend_device_close(&pretend[graphs]);
+      }
+    }
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
     {"one wait a step, equal calls every second step", test_steps},
     {"a loss that is not finite changes nothing", test_not_finite},
+    {"recorded calls", test_recorded},
     CU_TEST_INFO_NULL,
   };
 
