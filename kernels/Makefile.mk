@@ -27,7 +27,6 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/sparse_sgd.c \
 	kernels/cpu/update.c \
 	kernels/cpu/values.c \
-	kernels/cpu/values.h \
 	kernels/composed_kernels.c \
 	kernels/composed_kernels.h \
 	kernels/devices.c \

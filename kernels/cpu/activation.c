@@ -1,6 +1,6 @@
 /* Activations, element by element. */
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "kernels/cpu/values.h"
 
 /* The tanh form of gelu is x * sigmoid(GELU_SLOPE * (x + GELU_CUBE * x^3)): sqrt(8 / pi) and 0.044715. */
 #define GELU_SLOPE 1.595769122f
@@ -70,12 +70,7 @@ CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_ac
   }
 }
 
-CPU_CLONES static void activation_forward_body(const void *arguments, size_t low, size_t high)
-{
-  const struct trm_activation_forward *it = arguments;
-
-  CPU_BY_TYPE(it->type, activation_forward, it, low, high);
-}
+CPU_BODY_BY_TYPE(activation_forward, trm_activation_forward)
 
 CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_activation_backward *it, size_t low,
                                     size_t high)
@@ -86,8 +81,11 @@ CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_a
   switch (it->kind) {
   case TRM_RELU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
-      cpu_set(type, dx, i, cpu_value(type, out, i) <= 0.0f ? 0.0f : cpu_value(type, dy, i));
+    for (size_t i = low; i < high; i++) {
+      const float slope = cpu_value(type, dy, i); /* read in any case: without a branch */
+
+      cpu_set(type, dx, i, cpu_value(type, out, i) <= 0.0f ? 0.0f : slope);
+    }
     break;
   case TRM_TANH:
 #pragma omp simd
@@ -123,12 +121,7 @@ CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_a
   }
 }
 
-CPU_CLONES static void activation_backward_body(const void *arguments, size_t low, size_t high)
-{
-  const struct trm_activation_backward *it = arguments;
-
-  CPU_BY_TYPE(it->type, activation_backward, it, low, high);
-}
+CPU_BODY_BY_TYPE(activation_backward, trm_activation_backward)
 
 static double activation_work(enum trm_activation kind)
 {

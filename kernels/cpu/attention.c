@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "kernels/cpu/math.h"
-#include "kernels/cpu/values.h"
+#include "kernels/cpu/cpu.h"
 
 #define STRIP 64
 
@@ -49,12 +49,6 @@ static struct tiles attention_tiles(const struct attention *it)
                         .copies = (trm_bf16 *)(q + (STRIP + 2 * it->shape->t) * e)};
 }
 
-/* Returns the address of an element. */
-static void *attention_at(const struct attention *it, const void *values, size_t element)
-{
-  return (char *)values + element * trm_value_bytes(it->type);
-}
-
 /* Arrays of a head that are read, (T, E) each. */
 struct head {
   const void *q, *k, *v, *y, *dy;
@@ -67,7 +61,7 @@ static const void *attention_rows(const struct attention *it, const void *values
   const size_t e = it->shape->head_dim;
 
   if (it->type == TRM_VALUES_F32)
-    return attention_at(it, values, at);
+    return cpu_at(it->type, values, at);
   for (size_t i = 0; i < it->shape->t; i++)
     memcpy(copy + i * e, (const trm_bf16 *)values + at + i * ld, e * sizeof *copy);
   return copy;
@@ -139,7 +133,7 @@ CPU_CLONES static void attention_strip_exp(const struct attention *it, const str
 
   for (size_t i = 0; i < strip->queries; i++, s += strip->keys, row += 2) {
     const size_t n = attention_keys_seen(shape, strip, i), end = attention_lanes_end(strip, n);
-    const float maximum = cpu_lane_maximum(s, n) * factor;
+    const float maximum = cpu_lane_maximum(TRM_VALUES_F32, s, n) * factor;
     double total = 0;
 
 #pragma omp simd
@@ -149,7 +143,7 @@ CPU_CLONES static void attention_strip_exp(const struct attention *it, const str
       total += cpu_lane_sum(s + low, n - low < CPU_BLOCK ? n - low : CPU_BLOCK);
     for (size_t j = n; j < strip->keys; j++)
       s[j] = 0;
-    cpu_write(it->type, s, tiles->p, i * strip->keys, strip->keys);
+    cpu_write(it->type, s, cpu_at(it->type, tiles->p, i * strip->keys), strip->keys);
     row[0] = maximum;
     row[1] = (float)(1 / total);
   }
@@ -167,7 +161,7 @@ CPU_CLONES static void attention_strip_scale(const struct attention *it, const s
 #pragma omp simd
     for (size_t j = 0; j < e; j++)
       y[j] *= scale;
-    cpu_write(it->type, y, it->y, at + i * it->shape->heads * e, e);
+    cpu_write(it->type, y, cpu_at(it->type, it->y, at + i * it->shape->heads * e), e);
   }
 }
 
@@ -189,7 +183,7 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
       head = attention_head(it, &tiles, b, h);
     it->blas->gemm(&(struct trm_gemm){
       .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = attention_alpha(it),
-      .a = attention_at(it, head.q, strip.first * head.ld), .lda = head.ld, .b = head.k, .ldb = head.ld, .c = tiles.s,
+      .a = cpu_at(it->type, head.q, strip.first * head.ld), .lda = head.ld, .b = head.k, .ldb = head.ld, .c = tiles.s,
       .ldc = strip.keys, .type_ab = it->type});
     attention_strip_exp(it, &strip, &tiles, row);
     it->blas->gemm(&(struct trm_gemm){
@@ -270,7 +264,7 @@ CPU_CLONES static void attention_round(const struct attention *it, const float *
   const size_t e = it->shape->head_dim;
 
   for (size_t i = 0; i < rows; i++)
-    cpu_write(it->type, sums + i * e, it->dqkv, at + i * 3 * it->shape->heads * e, e);
+    cpu_write(it->type, sums + i * e, cpu_at(it->type, it->dqkv, at + i * 3 * it->shape->heads * e), e);
 }
 
 /* Adds the strip to dk and dv, and computes its dq; q: the element of qkv where head `number` begins. */
@@ -279,8 +273,8 @@ static void attention_backward_strip(const struct attention *it, const struct st
 {
   const size_t e = it->shape->head_dim, d = it->shape->heads * e, t = it->shape->t, ld = tiles->q ? e : 3 * d;
   const size_t q_first = q + strip->first * 3 * d, y_first = strip->first * head->ld_y, keys = strip->keys;
-  const void *q_strip = attention_at(it, head->q, strip->first * head->ld);
-  const void *dy_strip = attention_at(it, head->dy, y_first);
+  const void *q_strip = cpu_at(it->type, head->q, strip->first * head->ld);
+  const void *dy_strip = cpu_at(it->type, head->dy, y_first);
   const float *row = it->row + 2 * (number * t + strip->first);
   /* the last strip attends to all keys: it comes first, and overwrites */
   const float beta = strip->first + strip->queries == t ? 0 : 1;

@@ -2,7 +2,7 @@
  * most CPU_BLOCK values, double beyond. */
 #include <math.h>
 
-#include "kernels/cpu/values.h"
+#include "kernels/cpu/cpu.h"
 
 CPU_INLINE double batch_norm_count(const struct trm_batch_norm *bn)
 {
@@ -14,43 +14,22 @@ CPU_INLINE float batch_norm_inverse_std(const struct trm_batch_norm *bn, float s
   return (float)(1 / sqrt((double)square / batch_norm_count(bn) + (double)bn->epsilon));
 }
 
-/* Sum of (x - shift)^2 over n floats, in lanes. */
-CPU_INLINE float batch_norm_lane_squares(const float *x, float shift, size_t n)
-{
-  float lane[CPU_LANES] = {0};
-  size_t i = 0;
-
-  for (; i + CPU_LANES <= n; i += CPU_LANES)
-#pragma omp simd
-    for (int l = 0; l < CPU_LANES; l++) {
-      const float d = x[i + (size_t)l] - shift;
-
-      lane[l] += d * d;
-    }
-  for (size_t l = 0; i + l < n; l++)
-    lane[l] += (x[i + l] - shift) * (x[i + l] - shift);
-  for (int width = CPU_LANES / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; l++)
-      lane[l] += lane[l + width];
-  return lane[0];
-}
-
 /* Sums of y and of y * (x - shift) in lanes: two independent chains of additions. */
-CPU_INLINE void batch_norm_lane_products(const float *x, float shift, const float *y, size_t n, double *sum,
-                                         double *products)
+CPU_INLINE void batch_norm_lane_products(enum trm_value_type type, const void *x, float shift, const void *y, size_t n,
+                                         double *sum, double *products)
 {
   float lane[CPU_LANES] = {0}, product[CPU_LANES] = {0};
   size_t i = 0;
 
   for (; i + CPU_LANES <= n; i += CPU_LANES)
 #pragma omp simd
-    for (int l = 0; l < CPU_LANES; l++) {
-      lane[l] += y[i + (size_t)l];
-      product[l] += (x[i + (size_t)l] - shift) * y[i + (size_t)l];
+    for (size_t l = 0; l < CPU_LANES; l++) {
+      lane[l] += cpu_value(type, y, i + l);
+      product[l] += (cpu_value(type, x, i + l) - shift) * cpu_value(type, y, i + l);
     }
   for (size_t l = 0; i + l < n; l++) {
-    lane[l] += y[i + l];
-    product[l] += (x[i + l] - shift) * y[i + l];
+    lane[l] += cpu_value(type, y, i + l);
+    product[l] += (cpu_value(type, x, i + l) - shift) * cpu_value(type, y, i + l);
   }
   for (int width = CPU_LANES / 2; width > 0; width /= 2)
     for (int l = 0; l < width; l++) {
@@ -76,53 +55,53 @@ CPU_INLINE void batch_norm_add_moments(struct moments *all, double count, double
 }
 
 /* S > 1: a channel's values of a sample are contiguous; blocks are read twice, the second time from cache. */
-CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void batch_norm_moments(enum trm_value_type type, const struct trm_batch_norm_moments *it, size_t low,
+                                   size_t high)
 {
-  const struct trm_batch_norm_moments *it = arguments;
   const size_t channels = it->bn.channels, size = it->bn.size;
 
   for (size_t c = low; c < high; c++) {
     struct moments all = {0, 0, 0};
-    float widened[CPU_BLOCK];
 
     for (size_t i = 0; i < it->b; i++)
       for (size_t s = 0; s < size; s += CPU_BLOCK) {
         const size_t n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
-        const float *x = cpu_read(it->type, it->x, (i * channels + c) * size + s, n, widened);
-        const double sum = (double)cpu_lane_sum(x, n);
+        const void *x = cpu_at(type, it->x, (i * channels + c) * size + s);
+        const double sum = (double)cpu_lane_sum_of(type, x, n);
         const float mean = (float)(sum / (double)n);
 
-        batch_norm_add_moments(&all, (double)n, sum / (double)n, (double)batch_norm_lane_squares(x, mean, n));
+        batch_norm_add_moments(&all, (double)n, sum / (double)n, (double)cpu_lane_squares(type, x, mean, n));
       }
     it->moments[c] = (float)all.mean;
     it->moments[channels + c] = (float)all.square;
   }
 }
 
+CPU_BODY_BY_TYPE(batch_norm_moments, trm_batch_norm_moments)
+
 /* Vectors (S = 1): rows in blocks, CPU_LANES channels at a time. */
-CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void batch_norm_moments_rows(enum trm_value_type type, const struct trm_batch_norm_moments *it, size_t low,
+                                        size_t high)
 {
-  const struct trm_batch_norm_moments *it = arguments;
   const size_t channels = it->bn.channels;
 
   for (size_t first = low; first < high; first += CPU_LANES) {
     const size_t lanes = high - first < CPU_LANES ? high - first : CPU_LANES;
     double mean[CPU_LANES] = {0}, square[CPU_LANES] = {0};
-    float widened[CPU_LANES];
 
     for (size_t i = 0; i < it->b; i++) {
-      const float *x = cpu_read(it->type, it->x, i * channels + first, lanes, widened);
+      const void *x = cpu_at(type, it->x, i * channels + first);
 
       for (size_t l = 0; l < lanes; l++)
-        mean[l] += (double)x[l];
+        mean[l] += (double)cpu_value(type, x, l);
     }
     for (size_t l = 0; l < lanes; l++)
       mean[l] /= (double)it->b;
     for (size_t i = 0; i < it->b; i++) {
-      const float *x = cpu_read(it->type, it->x, i * channels + first, lanes, widened);
+      const void *x = cpu_at(type, it->x, i * channels + first);
 
       for (size_t l = 0; l < lanes; l++) {
-        const double d = (double)x[l] - mean[l];
+        const double d = (double)cpu_value(type, x, l) - mean[l];
 
         square[l] += d * d;
       }
@@ -133,6 +112,8 @@ CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_
     }
   }
 }
+
+CPU_BODY_BY_TYPE(batch_norm_moments_rows, trm_batch_norm_moments)
 
 void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm_moments *call)
 {
@@ -155,65 +136,62 @@ static void batch_norm_run(struct trm_device *device, const struct trm_batch_nor
 }
 
 /* subtracts the mean first: a large mean costs no precision */
-CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void batch_norm_forward(enum trm_value_type type, const struct trm_batch_norm_forward *it, size_t low,
+                                   size_t high)
 {
-  const struct trm_batch_norm_forward *it = arguments;
   const size_t channels = it->bn.channels, size = it->bn.size;
 
   for (size_t c = low; c < high; c++) {
     const float mean = it->mean[c], bias = it->bias[c];
     const float scale = batch_norm_inverse_std(&it->bn, it->square[c]) * it->w[c];
-    float widened[CPU_BLOCK], place[CPU_BLOCK];
 
-    for (size_t i = 0; i < it->b; i++)
-      for (size_t first = 0; first < size; first += CPU_BLOCK) {
-        const size_t at = (i * channels + c) * size + first, n = size - first < CPU_BLOCK ? size - first : CPU_BLOCK;
-        const float *x = cpu_read(it->type, it->x, at, n, widened);
-        float *y = cpu_place(it->type, it->y, at, place);
+    for (size_t i = 0; i < it->b; i++) {
+      const void *x = cpu_at(type, it->x, (i * channels + c) * size);
+      void *y = cpu_at(type, it->y, (i * channels + c) * size);
 
 #pragma omp simd
-        for (size_t s = 0; s < n; s++)
-          y[s] = (x[s] - mean) * scale + bias;
-        cpu_write(it->type, y, it->y, at, n);
-      }
+      for (size_t s = 0; s < size; s++)
+        cpu_set(type, y, s, (cpu_value(type, x, s) - mean) * scale + bias);
+    }
   }
 }
+
+CPU_BODY_BY_TYPE(batch_norm_forward, trm_batch_norm_forward)
 
 void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm_forward *call)
 {
   batch_norm_run(device, &call->bn, call->b, batch_norm_forward_body, call);
 }
 
-CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void batch_norm_sums(enum trm_value_type type, const struct trm_batch_norm_sums *it, size_t low, size_t high)
 {
-  const struct trm_batch_norm_sums *it = arguments;
   const size_t channels = it->bn.channels, size = it->bn.size;
 
   for (size_t c = low; c < high; c++) {
     const float mean = it->mean[c];
     double sum = 0, products = 0;
-    float widened[2][CPU_BLOCK];
 
     for (size_t i = 0; i < it->b; i++)
       for (size_t s = 0; s < size; s += CPU_BLOCK) {
         const size_t at = (i * channels + c) * size + s, n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
 
-        batch_norm_lane_products(cpu_read(it->type, it->x, at, n, widened[0]), mean,
-                                 cpu_read(it->type, it->dy, at, n, widened[1]), n, &sum, &products);
+        batch_norm_lane_products(type, cpu_at(type, it->x, at), mean, cpu_at(type, it->dy, at), n, &sum, &products);
       }
     it->sums[c] = (float)sum;
     it->sums[channels + c] = (float)(products * (double)batch_norm_inverse_std(&it->bn, it->square[c]));
   }
 }
 
+CPU_BODY_BY_TYPE(batch_norm_sums, trm_batch_norm_sums)
+
 void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm_sums *call)
 {
   batch_norm_run(device, &call->bn, call->b, batch_norm_sums_body, call);
 }
 
-CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void batch_norm_backward(enum trm_value_type type, const struct trm_batch_norm_backward *it, size_t low,
+                                    size_t high)
 {
-  const struct trm_batch_norm_backward *it = arguments;
   const size_t channels = it->bn.channels, size = it->bn.size;
 
   for (size_t c = low; c < high; c++) {
@@ -221,22 +199,20 @@ CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t lo
     const float scale = inverse * it->w[c];
     const float sum = (float)((double)it->sums[c] / batch_norm_count(&it->bn));
     const float slope = (float)((double)it->sums[channels + c] / batch_norm_count(&it->bn) * (double)inverse);
-    float widened[2][CPU_BLOCK], place[CPU_BLOCK];
 
-    for (size_t i = 0; i < it->b; i++)
-      for (size_t first = 0; first < size; first += CPU_BLOCK) {
-        const size_t at = (i * channels + c) * size + first, n = size - first < CPU_BLOCK ? size - first : CPU_BLOCK;
-        const float *x = cpu_read(it->type, it->x, at, n, widened[0]);
-        const float *dy = cpu_read(it->type, it->dy, at, n, widened[1]);
-        float *dx = cpu_place(it->type, it->dx, at, place);
+    for (size_t i = 0; i < it->b; i++) {
+      const size_t at = (i * channels + c) * size;
+      const void *x = cpu_at(type, it->x, at), *dy = cpu_at(type, it->dy, at);
+      void *dx = cpu_at(type, it->dx, at);
 
 #pragma omp simd
-        for (size_t s = 0; s < n; s++)
-          dx[s] = scale * (dy[s] - sum - (x[s] - mean) * slope);
-        cpu_write(it->type, dx, it->dx, at, n);
-      }
+      for (size_t s = 0; s < size; s++)
+        cpu_set(type, dx, s, scale * (cpu_value(type, dy, s) - sum - (cpu_value(type, x, s) - mean) * slope));
+    }
   }
 }
+
+CPU_BODY_BY_TYPE(batch_norm_backward, trm_batch_norm_backward)
 
 void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm_backward *call)
 {

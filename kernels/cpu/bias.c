@@ -1,5 +1,5 @@
 /* Bias: added to every row; its gradient is the sum over rows. */
-#include "kernels/cpu/values.h"
+#include "kernels/cpu/cpu.h"
 
 CPU_INLINE void bias_add(enum trm_value_type type, const struct trm_bias_add *it, size_t low, size_t high)
 {
@@ -7,7 +7,7 @@ CPU_INLINE void bias_add(enum trm_value_type type, const struct trm_bias_add *it
   const float *bias = it->bias;
 
   for (size_t i = low; i < high; i++) {
-    void *y = (char *)it->y + i * n * trm_value_bytes(type);
+    void *y = cpu_at(type, it->y, i * n);
 
 #pragma omp simd
     for (size_t j = 0; j < n; j++)
@@ -15,12 +15,7 @@ CPU_INLINE void bias_add(enum trm_value_type type, const struct trm_bias_add *it
   }
 }
 
-CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t high)
-{
-  const struct trm_bias_add *it = arguments;
-
-  CPU_BY_TYPE(it->type, bias_add, it, low, high);
-}
+CPU_BODY_BY_TYPE(bias_add, trm_bias_add)
 
 void cpu_bias_add(struct trm_device *device, const struct trm_bias_add *call)
 {
@@ -53,25 +48,20 @@ CPU_INLINE void bias_backward(enum trm_value_type type, const struct trm_bias_ba
 
   for (size_t first = low; first < high; first += SUM_COLUMNS) {
     const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
-    const char *dy = (const char *)it->dy + first * trm_value_bytes(type);
+    const void *dy = cpu_at(type, it->dy, first);
     float *db = it->db + first;
 
     for (size_t j = 0; j < width; j++)
       total[j] = 0;
     for (size_t row = 0; row < it->b - rest; row += SUM_ROWS)
-      bias_add_rows(type, dy + row * n * trm_value_bytes(type), n, SUM_ROWS, width, total);
-    bias_add_rows(type, dy + (it->b - rest) * n * trm_value_bytes(type), n, rest, width, total);
+      bias_add_rows(type, cpu_at(type, dy, row * n), n, SUM_ROWS, width, total);
+    bias_add_rows(type, cpu_at(type, dy, (it->b - rest) * n), n, rest, width, total);
     for (size_t j = 0; j < width; j++)
       db[j] = it->beta == 0 ? (float)total[j] : (float)((double)it->beta * db[j] + total[j]);
   }
 }
 
-CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, size_t high)
-{
-  const struct trm_bias_backward *it = arguments;
-
-  CPU_BY_TYPE(it->type, bias_backward, it, low, high);
-}
+CPU_BODY_BY_TYPE(bias_backward, trm_bias_backward)
 
 void cpu_bias_backward(struct trm_device *device, const struct trm_bias_backward *call)
 {

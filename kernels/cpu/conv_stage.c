@@ -5,10 +5,13 @@
 /* Copies n values at element `at`. */
 CPU_INLINE void conv_stage_copy(enum trm_value_type type, const void *from, size_t at, size_t n, float *to)
 {
-  const float *read = cpu_read(type, from, at, n, to);
-
-  if (read != to)
-    memcpy(to, read, n * sizeof(*to));
+  if (type == TRM_VALUES_F32) {
+    memcpy(to, (const float *)from + at, n * sizeof(*to));
+  } else {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+      to[i] = cpu_value(TRM_VALUES_BF16, from, at + i);
+  }
 }
 
 CPU_INLINE void conv_stage_zero(float *to, size_t n)

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/cpu/conv.h"
-#include "kernels/cpu/values.h"
 
 /* A band of an image: of each channel, step[0] * step[1] phases of (rows, pitch), or as many of them as are used.
  * Element (r, j) of phase (a, b) is the image's element (first + r step[0] + a, j step[1] + b - left), 0 where there is

@@ -43,10 +43,8 @@ static void cpu_close(struct trm_device *device)
 {
   struct cpu_state *state = device->impl;
 
-  if (state) {
-    trm_free(state->scratch.data);
-    trm_free(state->copies.data);
-  }
+  if (state)
+    trm_free(state->scratch);
   trm_free(state);
   device->impl = NULL;
 }
@@ -98,24 +96,16 @@ void cpu_gemm(struct trm_device *device, const struct trm_gemm *call)
   device->blas->gemm(call);
 }
 
-static void *cpu_grow(struct cpu_memory *memory, size_t bytes)
-{
-  if (bytes > memory->bytes) {
-    trm_free(memory->data);
-    memory->data = trm_alloc(bytes, "scratch memory of the cpu device");
-    memory->bytes = bytes;
-  }
-  return memory->data;
-}
-
 void *cpu_scratch(struct trm_device *device, size_t bytes)
 {
-  return cpu_grow(&((struct cpu_state *)device->impl)->scratch, bytes);
-}
+  struct cpu_state *state = device->impl;
 
-void *cpu_copies(struct trm_device *device, size_t bytes)
-{
-  return cpu_grow(&((struct cpu_state *)device->impl)->copies, bytes);
+  if (bytes > state->scratch_bytes) {
+    trm_free(state->scratch);
+    state->scratch = trm_alloc(bytes, "scratch memory of the cpu device");
+    state->scratch_bytes = bytes;
+  }
+  return state->scratch;
 }
 
 void cpu_fail(struct trm_device *device, const char *format, ...)

@@ -25,20 +25,99 @@
 /* Sums of floats run over at most this many terms before they are added up in double. */
 #define CPU_BLOCK 1024
 
+/* -- values: the contract's arrays of float32 or bfloat16, which bodies compute with as floats. They are read and
+ * rounded one by one, within loops that are compiled for each type: `type` is a constant there (CPU_BODY_BY_TYPE). */
+
+/* Returns the address of a value. */
+CPU_INLINE void *cpu_at(enum trm_value_type type, const void *values, size_t at)
+{
+  return (char *)values + at * trm_value_bytes(type);
+}
+
+/* Returns, sets one value. */
+CPU_INLINE float cpu_value(enum trm_value_type type, const void *values, size_t at)
+{
+  return type == TRM_VALUES_F32 ? ((const float *)values)[at] : trm_bf16_value(((const trm_bf16 *)values)[at]);
+}
+
+CPU_INLINE void cpu_set(enum trm_value_type type, void *values, size_t at, float x)
+{
+  if (type == TRM_VALUES_F32)
+    ((float *)values)[at] = x;
+  else
+    ((trm_bf16 *)values)[at] = trm_bf16_round(x);
+}
+
+/* Results that a body adds to before they are rounded are floats until then: in place, or in a buffer. cpu_place
+ * returns where they are, cpu_write rounds n of them to `values`. */
+CPU_INLINE float *cpu_place(enum trm_value_type type, void *values, float *buffer)
+{
+  return type == TRM_VALUES_F32 ? values : buffer;
+}
+
+CPU_INLINE void cpu_write(enum trm_value_type type, const float *place, void *values, size_t n)
+{
+  trm_bf16 *to = values;
+
+  if (type == TRM_VALUES_F32)
+    return;
+#pragma omp simd
+  for (size_t i = 0; i < n; i++)
+    to[i] = trm_bf16_round(place[i]);
+}
+
+/* Defines NAME_body of the inline function NAME (type, arguments, low, high), whose arguments have a type. */
+#define CPU_BODY_BY_TYPE(name, arguments)                                       \
+  CPU_CLONES static void name##_body(const void *call, size_t low, size_t high) \
+  {                                                                             \
+    const struct arguments *it = call;                                          \
+                                                                                \
+    if (it->type == TRM_VALUES_F32)                                             \
+      name(TRM_VALUES_F32, it, low, high);                                      \
+    else                                                                        \
+      name(TRM_VALUES_BF16, it, low, high);                                     \
+  }
+
 /* Sum of n terms in CPU_LANES lanes, the lanes then in a binary tree. The lanes are spelled out, so that the order of
  * additions depends on n alone: not on the width of the processor's registers, the compiler, or where the terms lie. */
 #define CPU_LANES 16
-CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
+CPU_INLINE float cpu_lane_sum_of(enum trm_value_type type, const void *x, size_t n)
 {
   float lane[CPU_LANES] = {0};
   size_t i = 0;
 
   for (; i + CPU_LANES <= n; i += CPU_LANES)
 #pragma omp simd
-    for (int l = 0; l < CPU_LANES; l++)
-      lane[l] += x[i + (size_t)l];
+    for (size_t l = 0; l < CPU_LANES; l++)
+      lane[l] += cpu_value(type, x, i + l);
   for (size_t l = 0; i + l < n; l++)
-    lane[l] += x[i + l];
+    lane[l] += cpu_value(type, x, i + l);
+  for (int width = CPU_LANES / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; l++)
+      lane[l] += lane[l + width];
+  return lane[0];
+}
+
+CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
+{
+  return cpu_lane_sum_of(TRM_VALUES_F32, x, n);
+}
+
+/* The same of (x - shift)^2. */
+CPU_INLINE float cpu_lane_squares(enum trm_value_type type, const void *x, float shift, size_t n)
+{
+  float lane[CPU_LANES] = {0};
+  size_t i = 0;
+
+  for (; i + CPU_LANES <= n; i += CPU_LANES)
+#pragma omp simd
+    for (size_t l = 0; l < CPU_LANES; l++) {
+      const float d = cpu_value(type, x, i + l) - shift;
+
+      lane[l] += d * d;
+    }
+  for (size_t l = 0; i + l < n; l++)
+    lane[l] += (cpu_value(type, x, i + l) - shift) * (cpu_value(type, x, i + l) - shift);
   for (int width = CPU_LANES / 2; width > 0; width /= 2)
     for (int l = 0; l < width; l++)
       lane[l] += lane[l + width];
@@ -46,37 +125,35 @@ CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
 }
 
 /* Maximum of n >= 1 numbers; may ignore a NaN. In explicit lanes: not every compiler vectorizes a maximum. */
-CPU_INLINE float cpu_lane_maximum(const float *x, size_t n)
+CPU_INLINE float cpu_lane_maximum(enum trm_value_type type, const void *x, size_t n)
 {
-  float maximum = x[0], lane[CPU_LANES];
+  float maximum = cpu_value(type, x, 0), lane[CPU_LANES];
   size_t i = 0;
 
   if (n >= CPU_LANES) {
     for (size_t l = 0; l < CPU_LANES; l++)
-      lane[l] = x[l];
+      lane[l] = cpu_value(type, x, l);
     for (i = CPU_LANES; i + CPU_LANES <= n; i += CPU_LANES)
 #pragma omp simd
-      for (int l = 0; l < CPU_LANES; l++)
-        lane[l] = x[i + (size_t)l] > lane[l] ? x[i + (size_t)l] : lane[l];
+      for (size_t l = 0; l < CPU_LANES; l++) {
+        const float value = cpu_value(type, x, i + l);
+
+        lane[l] = value > lane[l] ? value : lane[l];
+      }
     for (size_t l = 0; l < CPU_LANES; l++)
       maximum = lane[l] > maximum ? lane[l] : maximum;
   }
   for (; i < n; i++)
-    maximum = x[i] > maximum ? x[i] : maximum;
+    maximum = cpu_value(type, x, i) > maximum ? cpu_value(type, x, i) : maximum;
   return maximum;
 }
 
 struct conv_kernels;
 
-/* Grows, kept until the device is closed. */
-struct cpu_memory {
-  void *data;
-  size_t bytes;
-};
-
 struct cpu_state {
   const struct conv_kernels *conv; /* for this processor (conv.h) */
-  struct cpu_memory scratch, copies;
+  void *scratch; /* grows, kept until the device is closed */
+  size_t scratch_bytes;
   bool failed;
   char failure[192]; /* the first one, until sync reports it */
 };
@@ -90,9 +167,6 @@ void cpu_for(const struct trm_device *device, size_t n, size_t granule, double w
 
 /* Memory for the current call, not zeroed, valid until the next call of this function. Outside of parallel regions. */
 void *cpu_scratch(struct trm_device *device, size_t bytes);
-
-/* Other memory, likewise: copies of values in another type. */
-void *cpu_copies(struct trm_device *device, size_t bytes);
 
 /* In a body: returns the number of its thread, below device->threads. */
 int cpu_thread(void);

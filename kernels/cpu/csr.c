@@ -1,10 +1,9 @@
 /* Products with sparse rows. */
-#include "kernels/cpu/values.h"
+#include "kernels/cpu/cpu.h"
 
 /* A work item is one output of one row. */
-CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void csr_forward(enum trm_value_type type, const struct trm_csr_forward *it, size_t low, size_t high)
 {
-  const struct trm_csr_forward *it = arguments;
   const struct trm_csr *x = &it->x;
 
   for (size_t item = low; item < high; item++) {
@@ -21,17 +20,18 @@ CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_
         term[e] = x->values[first + e] * w[x->columns[first + e]];
       total += cpu_lane_sum(term, width);
     }
-    ((float *)it->y)[item] = (float)total;
+    cpu_set(type, it->y, item, (float)total);
   }
 }
+
+CPU_BODY_BY_TYPE(csr_forward, trm_csr_forward)
 
 void cpu_csr_forward(struct trm_device *device, const struct trm_csr_forward *call)
 {
   const size_t rows = call->x.rows, items = rows * call->n;
 
   if (items > 0)
-    cpu_for_values(device, items, 16, 2 + 2 * (double)call->x.entries / (double)rows, csr_forward_body, call,
-                   CPU_VALUES(call->type, *call, CPU_WRITES(*call, y, 1)));
+    cpu_for(device, items, 16, 2 + 2 * (double)call->x.entries / (double)rows, csr_forward_body, call);
 }
 
 /* dw[o, low..high) of one output; terms are added in the order of the rows. */

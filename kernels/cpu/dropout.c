@@ -3,11 +3,12 @@
  * sequence of consecutive indices, of which four share a Philox block: a row if features are sharded, otherwise all
  * rows. */
 #include "core/random.h"
-#include "kernels/cpu/values.h"
+#include "kernels/cpu/cpu.h"
 
 struct dropout {
-  const float *x; /* (n) */
-  float *y;       /* (n) */
+  enum trm_value_type type;
+  const void *x; /* (n) */
+  void *y;       /* (n) */
   uint64_t first; /* index of element 0 of the run */
   uint32_t key[2], stream;
   float rate, scale;
@@ -26,64 +27,63 @@ CPU_INLINE float dropout_apply_mask(float x, uint32_t word, float rate, float sc
   return x * (trm_random_unit(word) < rate ? 0.0f : scale);
 }
 
-CPU_INLINE void dropout_one(const struct dropout *it, size_t e)
+CPU_INLINE void dropout_one(enum trm_value_type type, const struct dropout *it, size_t e)
 {
   const uint64_t index = it->first + e;
   uint32_t word[4];
 
   dropout_words(it, index / 4, word);
-  it->y[e] = dropout_apply_mask(it->x[e], word[index % 4], it->rate, it->scale);
+  cpu_set(type, it->y, e, dropout_apply_mask(cpu_value(type, it->x, e), word[index % 4], it->rate, it->scale));
 }
 
 /* Computes elements [low, high) of a run. */
-CPU_INLINE void dropout_run(const struct dropout *it, size_t low, size_t high)
+CPU_INLINE void dropout_run(enum trm_value_type type, const struct dropout *it, size_t low, size_t high)
 {
   const struct dropout copy = *it; /* a copy cannot alias y */
   const float rate = it->rate, scale = it->scale;
   size_t e = low;
 
   for (; e < high && (it->first + e) % 4 != 0; e++)
-    dropout_one(it, e);
+    dropout_one(type, it, e);
   const uint64_t first_block = (it->first + e) / 4;
   const size_t blocks = (high - e) / 4;
-  const float *x = it->x + e;
-  float *y = it->y + e;
+  const void *x = cpu_at(type, it->x, e);
+  void *y = cpu_at(type, it->y, e);
+
   for (size_t i = 0; i < blocks; i++) {
     uint32_t word[4];
 
     dropout_words(&copy, first_block + i, word);
     for (size_t k = 0; k < 4; k++)
-      y[4 * i + k] = dropout_apply_mask(x[4 * i + k], word[k], rate, scale);
+      cpu_set(type, y, 4 * i + k, dropout_apply_mask(cpu_value(type, x, 4 * i + k), word[k], rate, scale));
   }
   for (e += 4 * blocks; e < high; e++)
-    dropout_one(it, e);
+    dropout_one(type, it, e);
 }
 
-CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t high)
-{
-  dropout_run(arguments, low, high);
-}
+CPU_BODY_BY_TYPE(dropout_run, dropout)
 
 /* Sharded features: each row is a run. */
 struct dropout_rows {
+  enum trm_value_type type;
   struct dropout row; /* of row 0 */
   uint64_t stride;
   size_t f;
 };
 
-CPU_CLONES static void dropout_rows_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void dropout_rows(enum trm_value_type type, const struct dropout_rows *it, size_t low, size_t high)
 {
-  const struct dropout_rows *it = arguments;
-
   for (size_t i = low; i < high; i++) {
     struct dropout row = it->row;
 
-    row.x += i * it->f;
-    row.y += i * it->f;
+    row.x = cpu_at(type, row.x, i * it->f);
+    row.y = cpu_at(type, row.y, i * it->f);
     row.first += i * it->stride;
-    dropout_run(&row, 0, it->f);
+    dropout_run(type, &row, 0, it->f);
   }
 }
+
+CPU_BODY_BY_TYPE(dropout_rows, dropout_rows)
 
 void cpu_dropout(struct trm_device *device, const struct trm_dropout *call)
 {
@@ -92,6 +92,7 @@ void cpu_dropout(struct trm_device *device, const struct trm_dropout *call)
   const uint64_t stride = mask->stride ? mask->stride : f;
   const uint64_t step_row = mask->step ? mask->step->first_row * mask->row_parts : 0;
   const struct dropout it = {
+    .type = call->type,
     .x = call->x,
     .y = call->y,
     .first = (step_row + mask->first_row) * stride + mask->offset,
@@ -102,12 +103,10 @@ void cpu_dropout(struct trm_device *device, const struct trm_dropout *call)
   };
 
   if (stride == f) {
-    cpu_for_values(device, call->b * f, CPU_GRANULE, 8, dropout_body, &it,
-                   CPU_VALUES(call->type, it, CPU_READS(it, x, 1), CPU_WRITES(it, y, 1)));
+    cpu_for(device, call->b * f, CPU_GRANULE, 8, dropout_run_body, &it);
   } else {
-    const struct dropout_rows rows = {it, stride, f};
+    const struct dropout_rows rows = {call->type, it, stride, f};
 
-    cpu_for_values(device, call->b, 1, 8 * (double)f, dropout_rows_body, &rows,
-                   CPU_VALUES(call->type, rows, CPU_READS(rows, row.x, f), CPU_WRITES(rows, row.y, f)));
+    cpu_for(device, call->b, 1, 8 * (double)f, dropout_rows_body, &rows);
   }
 }

@@ -1,8 +1,7 @@
 /* Embedding: rows of a table by token; the gradient of a row is the sum over its token's occurrences. */
 #include <math.h>
-#include <string.h>
 
-#include "kernels/cpu/values.h"
+#include "kernels/cpu/cpu.h"
 
 static bool embedding_is_known(int32_t token, size_t v)
 {
@@ -15,24 +14,30 @@ static bool embedding_is_local(int32_t token, const struct trm_vocab_shard *v)
   return token >= 0 && (size_t)token >= v->low && (size_t)token < v->high;
 }
 
-static void embedding_forward_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void embedding_forward(enum trm_value_type type, const struct trm_embedding_forward *it, size_t low,
+                                  size_t high)
 {
-  const struct trm_embedding_forward *it = arguments;
   const size_t d = it->d;
 
   for (size_t i = low; i < high; i++) {
-    float *y = (float *)it->y + i * d;
+    void *y = cpu_at(type, it->y, i * d);
 
     if (embedding_is_local(it->token[i], &it->v)) {
-      memcpy(y, it->w + ((size_t)it->token[i] - it->v.low) * d, d * sizeof(*y));
+      const float *w = it->w + ((size_t)it->token[i] - it->v.low) * d;
+
+#pragma omp simd
+      for (size_t j = 0; j < d; j++)
+        cpu_set(type, y, j, w[j]);
     } else {
       const float value = embedding_is_known(it->token[i], it->v.total) ? 0 : NAN; /* the caller reports the error */
 
       for (size_t j = 0; j < d; j++)
-        y[j] = value;
+        cpu_set(type, y, j, value);
     }
   }
 }
+
+CPU_BODY_BY_TYPE(embedding_forward, trm_embedding_forward)
 
 void cpu_embedding_forward(struct trm_device *device, const struct trm_embedding_forward *call)
 {
@@ -41,11 +46,11 @@ void cpu_embedding_forward(struct trm_device *device, const struct trm_embedding
       cpu_fail(device, "embedding: token %zu is %d, but the vocabulary has %zu", i, (int)call->token[i], call->v.total);
       break;
     }
-  cpu_for_values(device, call->r, 1, (double)call->d, embedding_forward_body, call,
-                 CPU_VALUES(call->type, *call, CPU_WRITES(*call, y, call->d)));
+  cpu_for(device, call->r, 1, (double)call->d, embedding_forward_body, call);
 }
 
 struct embedding {
+  enum trm_value_type type;
   const struct trm_embedding_backward *call;
   const int32_t *start; /* (V + 1): start of each token's rows in `row` */
   const int32_t *row;   /* rows by token, ascending for each token */
@@ -56,13 +61,12 @@ struct embedding {
 #define SUM_ROWS 16
 #define SUM_COLUMNS 256
 
-CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void embedding_backward(enum trm_value_type type, const struct embedding *rows, size_t low, size_t high)
 {
-  const struct embedding *rows = arguments;
   const struct trm_embedding_backward *it = rows->call;
   const size_t d = it->d, v = it->v.high - it->v.low;
   double total[SUM_COLUMNS];
-  float block[SUM_COLUMNS], widened[SUM_COLUMNS];
+  float block[SUM_COLUMNS];
 
   for (size_t first = low; first < high; first += SUM_COLUMNS) {
     const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
@@ -83,11 +87,11 @@ CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low
         for (size_t j = 0; j < width; j++)
           block[j] = 0;
         for (int32_t i = at; i < end; i++) {
-          const float *dy = cpu_read(it->type, it->dy, (size_t)rows->row[i] * d + first, width, widened);
+          const void *dy = cpu_at(type, it->dy, (size_t)rows->row[i] * d + first);
 
 #pragma omp simd
           for (size_t j = 0; j < width; j++)
-            block[j] += dy[j];
+            block[j] += cpu_value(type, dy, j);
         }
 #pragma omp simd
         for (size_t j = 0; j < width; j++)
@@ -98,6 +102,8 @@ CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low
     }
   }
 }
+
+CPU_BODY_BY_TYPE(embedding_backward, embedding)
 
 void cpu_embedding_backward(struct trm_device *device, const struct trm_embedding_backward *call)
 {
@@ -116,7 +122,7 @@ void cpu_embedding_backward(struct trm_device *device, const struct trm_embeddin
   for (size_t i = 0; i < r; i++)
     if (embedding_is_local(token[i], &call->v))
       row[start[(size_t)token[i] - low + 1]++] = (int32_t)i;
-  const struct embedding it = {call, start, row};
+  const struct embedding it = {call->type, call, start, row};
 
   cpu_for(device, call->d, 16, (double)(r + v), embedding_backward_body, &it);
 }

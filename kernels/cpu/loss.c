@@ -2,32 +2,29 @@
 #include <math.h>
 
 #include "core/comm.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "kernels/cpu/values.h"
 
-/* Of a call's array of scores or their gradient: rows of c, ld apart. */
-#define LOSS_ROWS(call, name, c, access) CPU_ROWS(*(call), name, c, (call)->ld, access)
-
-/* Sum of e^(z - maximum); the terms are stored in dz unless it is NULL. */
-CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, size_t c)
+/* Sum of e^(z - maximum); the terms (c) are kept unless NULL. */
+CPU_INLINE double loss_row_sum_exp(enum trm_value_type type, const void *z, float maximum, float *terms, size_t c)
 {
   float buffer[CPU_BLOCK];
   double total = 0;
 
   for (size_t low = 0; low < c; low += CPU_BLOCK) {
     const size_t width = c - low < CPU_BLOCK ? c - low : CPU_BLOCK;
-    float *term = dz ? dz + low : buffer;
+    float *term = terms ? terms + low : buffer;
 
 #pragma omp simd
     for (size_t j = 0; j < width; j++)
-      term[j] = math_exp(z[low + j] - maximum);
+      term[j] = math_exp(cpu_value(type, z, low + j) - maximum);
     total += cpu_lane_sum(term, width);
   }
   return total;
 }
 
 /* Sum of maximum - z over the classes: their summed losses without the log-sum-exp terms. */
-CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
+CPU_INLINE double loss_row_distance(enum trm_value_type type, const void *z, float maximum, size_t c)
 {
   float term[CPU_BLOCK];
   double total = 0;
@@ -37,31 +34,37 @@ CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
 
 #pragma omp simd
     for (size_t j = 0; j < width; j++)
-      term[j] = maximum - z[low + j];
+      term[j] = maximum - cpu_value(type, z, low + j);
     total += cpu_lane_sum(term, width);
   }
   return total;
 }
 
 /* Returns whether the label is the first class of maximum score. */
-CPU_INLINE float loss_is_argmax(const float *z, float maximum, size_t label)
+CPU_INLINE float loss_is_argmax(enum trm_value_type type, const void *z, float maximum, size_t label)
 {
-  if (!(z[label] >= maximum))
+  if (!(cpu_value(type, z, label) >= maximum))
     return 0;
   for (size_t j = 0; j < label; j++)
-    if (z[j] >= maximum)
+    if (cpu_value(type, z, j) >= maximum)
       return 0;
   return 1;
 }
 
-CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size_t high)
+struct softmax {
+  const struct trm_softmax_cross_entropy *call;
+  enum trm_value_type type;
+  float *terms; /* (threads, C): exponentials, if the values are not floats */
+};
+
+CPU_INLINE void loss_softmax(enum trm_value_type type, const struct softmax *softmax, size_t low, size_t high)
 {
-  const struct trm_softmax_cross_entropy *it = arguments;
+  const struct trm_softmax_cross_entropy *it = softmax->call;
   const size_t c = it->c;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = (const float *)it->z + i * it->ld;
-    float *dz = it->dz ? (float *)it->dz + i * it->ld : NULL;
+    const void *z = cpu_at(type, it->z, i * it->ld);
+    void *dz = it->dz ? cpu_at(type, it->dz, i * it->ld) : NULL;
 
     if (it->target[i] < 0 || (size_t)it->target[i] >= c) { /* the caller reports it unless it is ignored */
       const bool ignored = it->target[i] == TRM_IGNORE_INDEX;
@@ -70,28 +73,32 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
       if (it->correct)
         it->correct[i] = ignored ? -1 : 0;
       for (size_t j = 0; dz && j < c; j++)
-        dz[j] = ignored ? 0 : NAN;
+        cpu_set(type, dz, j, ignored ? 0 : NAN);
       continue;
     }
     const size_t label = (size_t)it->target[i];
-    const float maximum = cpu_lane_maximum(z, c), target_score = z[label], right = loss_is_argmax(z, maximum, label);
+    const float maximum = cpu_lane_maximum(type, z, c), target_score = cpu_value(type, z, label);
+    const float right = loss_is_argmax(type, z, maximum, label);
     const float share = it->smoothing, scale = it->scale, uniform = scale * share / (float)c; /* weight of each class */
-    const double distance = share > 0 ? loss_row_distance(z, maximum, c) / (double)c : 0;
-    const double sum = loss_row_sum_exp(z, maximum, dz, c); /* overwrites z if dz is z */
+    const double distance = share > 0 ? loss_row_distance(type, z, maximum, c) / (double)c : 0;
+    float *term = dz ? cpu_place(type, dz, softmax->terms + (size_t)cpu_thread() * c) : NULL;
+    const double sum = loss_row_sum_exp(type, z, maximum, term, c); /* overwrites z if dz is z */
 
     it->loss[i] = (float)(log(sum) + (1 - (double)share) * ((double)maximum - target_score) + share * distance);
     if (it->correct)
       it->correct[i] = isnan(sum) ? 0 : right;
     if (dz) {
-      const float factor = (float)(scale / sum);
+      const float factor = (float)(scale / sum), of_label = term[label] * factor - uniform;
 
 #pragma omp simd
       for (size_t j = 0; j < c; j++)
-        dz[j] = dz[j] * factor - uniform;
-      dz[label] -= scale * (1 - share);
+        cpu_set(type, dz, j, term[j] * factor - uniform);
+      cpu_set(type, dz, label, of_label - scale * (1 - share));
     }
   }
 }
+
+CPU_BODY_BY_TYPE(loss_softmax, softmax)
 
 static void loss_check_targets(struct trm_device *device, const int32_t *target, size_t b, size_t c)
 {
@@ -106,9 +113,10 @@ static void loss_check_targets(struct trm_device *device, const int32_t *target,
 void cpu_softmax_cross_entropy(struct trm_device *device, const struct trm_softmax_cross_entropy *call)
 {
   loss_check_targets(device, call->target, call->b, call->c);
-  cpu_for_values(device, call->b, 1, 8 * (double)call->c, loss_softmax_body, call,
-                 CPU_VALUES(call->type, *call, LOSS_ROWS(call, z, call->c, TRM_READS),
-                            LOSS_ROWS(call, dz, call->c, TRM_WRITES)));
+  const struct softmax it = {
+    call, call->type, cpu_scratch(device, (size_t)device->threads * call->c * sizeof(float))};
+
+  cpu_for(device, call->b, 1, 8 * (double)call->c, loss_softmax_body, &it);
 }
 
 /* -- scores sharded by class */
@@ -118,36 +126,37 @@ static bool loss_is_class(int32_t label, size_t low, size_t high)
   return label >= 0 && (size_t)label >= low && (size_t)label < high;
 }
 
-CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void loss_shard_stats(enum trm_value_type type, const struct trm_softmax_shard_stats *it, size_t low,
+                                 size_t high)
 {
-  const struct trm_softmax_shard_stats *it = arguments;
   const size_t c = it->v.high - it->v.low;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = (const float *)it->z + i * it->ld, maximum = cpu_lane_maximum(z, c);
+    const void *z = cpu_at(type, it->z, i * it->ld);
+    const float maximum = cpu_lane_maximum(type, z, c);
     const int32_t label = it->target[i];
     float *to = it->stats + i * TRM_SCORES_FIELDS;
     size_t first = 0;
 
-    while (first + 1 < c && !(z[first] >= maximum))
+    while (first + 1 < c && !(cpu_value(type, z, first) >= maximum))
       first++;
     to[TRM_SCORES_MAX] = maximum;
     to[TRM_SCORES_ARGMAX] = (float)(it->v.low + first);
-    to[TRM_SCORES_TARGET] = loss_is_class(label, it->v.low, it->v.high) ? z[(size_t)label - it->v.low] : -INFINITY;
-    to[TRM_SCORES_DISTANCE] = (float)loss_row_distance(z, maximum, c);
+    to[TRM_SCORES_TARGET] =
+      loss_is_class(label, it->v.low, it->v.high) ? cpu_value(type, z, (size_t)label - it->v.low) : -INFINITY;
+    to[TRM_SCORES_DISTANCE] = (float)loss_row_distance(type, z, maximum, c);
     to[TRM_SCORES_SUM] = label == TRM_IGNORE_INDEX || loss_is_class(label, 0, it->v.total)
-                           ? (float)loss_row_sum_exp(z, maximum, NULL, c)
+                           ? (float)loss_row_sum_exp(type, z, maximum, NULL, c)
                            : NAN;
   }
 }
 
+CPU_BODY_BY_TYPE(loss_shard_stats, trm_softmax_shard_stats)
+
 void cpu_softmax_shard_stats(struct trm_device *device, const struct trm_softmax_shard_stats *call)
 {
   loss_check_targets(device, call->target, call->b, call->v.total);
-  const size_t c = call->v.high - call->v.low;
-
-  cpu_for_values(device, call->b, 1, 8 * (double)c, loss_shard_stats_body, call,
-                 CPU_VALUES(call->type, *call, LOSS_ROWS(call, z, c, TRM_READS)));
+  cpu_for(device, call->b, 1, 8 * (double)(call->v.high - call->v.low), loss_shard_stats_body, call);
 }
 
 /* One row's fields of all shards combined: maximum score and sum of exponentials of the whole row; its loss, and
@@ -208,48 +217,50 @@ void cpu_softmax_shard_join(struct trm_device *device, const struct trm_softmax_
   cpu_for(device, call->b, 16, 16 * (double)call->ranks, loss_shard_join_body, call);
 }
 
-CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void loss_shard_gradient(enum trm_value_type type, const struct trm_softmax_shard_gradient *it, size_t low,
+                                    size_t high)
 {
-  const struct trm_softmax_shard_gradient *it = arguments;
   const size_t c = it->v.high - it->v.low;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = (const float *)it->z + i * it->ld, max = it->max[i], factor = it->scale / it->sum[i];
+    const void *z = cpu_at(type, it->z, i * it->ld);
+    const float max = it->max[i], factor = it->scale / it->sum[i];
     const float uniform = it->scale * it->smoothing / (float)it->v.total;
     const int32_t label = it->target[i];
-    float *dz = (float *)it->dz + i * it->ld;
+    void *dz = cpu_at(type, it->dz, i * it->ld);
 
     if (label == TRM_IGNORE_INDEX) {
       for (size_t j = 0; j < c; j++)
-        dz[j] = 0;
+        cpu_set(type, dz, j, 0);
       continue;
     }
+    const bool is_here = loss_is_class(label, it->v.low, it->v.high);
+    const size_t at = is_here ? (size_t)label - it->v.low : 0;
+    const float of_label = math_exp(cpu_value(type, z, at) - max) * factor - uniform; /* dz may be z */
+
 #pragma omp simd
     for (size_t j = 0; j < c; j++)
-      dz[j] = math_exp(z[j] - max) * factor - uniform;
-    if (loss_is_class(label, it->v.low, it->v.high))
-      dz[(size_t)label - it->v.low] -= it->scale * (1 - it->smoothing);
+      cpu_set(type, dz, j, math_exp(cpu_value(type, z, j) - max) * factor - uniform);
+    if (is_here)
+      cpu_set(type, dz, at, of_label - it->scale * (1 - it->smoothing));
   }
 }
 
+CPU_BODY_BY_TYPE(loss_shard_gradient, trm_softmax_shard_gradient)
+
 void cpu_softmax_shard_gradient(struct trm_device *device, const struct trm_softmax_shard_gradient *call)
 {
-  const size_t c = call->v.high - call->v.low;
-
-  cpu_for_values(device, call->b, 1, 8 * (double)c, loss_shard_gradient_body, call,
-                 CPU_VALUES(call->type, *call, LOSS_ROWS(call, z, c, TRM_READS),
-                            LOSS_ROWS(call, dz, c, TRM_WRITES)));
+  cpu_for(device, call->b, 1, 8 * (double)(call->v.high - call->v.low), loss_shard_gradient_body, call);
 }
 
-CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void loss_mse(enum trm_value_type type, const struct trm_mean_squared_error *it, size_t low, size_t high)
 {
-  const struct trm_mean_squared_error *it = arguments;
   const size_t f = it->f;
   const float factor = 2 * it->scale / (float)f;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = (const float *)it->z + i * it->ld, *t = it->target + i * f;
-    float *dz = it->dz ? (float *)it->dz + i * it->ld : NULL;
+    const void *z = cpu_at(type, it->z, i * it->ld);
+    const float *t = it->target + i * f;
     float square[CPU_BLOCK];
     double total = 0;
 
@@ -257,33 +268,39 @@ CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t h
       const size_t width = f - first < CPU_BLOCK ? f - first : CPU_BLOCK;
 
 #pragma omp simd
-      for (size_t j = 0; j < width; j++)
-        square[j] = (z[first + j] - t[first + j]) * (z[first + j] - t[first + j]);
+      for (size_t j = 0; j < width; j++) {
+        const float difference = cpu_value(type, z, first + j) - t[first + j];
+
+        square[j] = difference * difference;
+      }
       total += cpu_lane_sum(square, width);
     }
     it->loss[i] = (float)(total / (double)f);
     if (it->correct)
       it->correct[i] = 0;
-    if (dz) {
+    if (it->dz) {
+      void *dz = cpu_at(type, it->dz, i * it->ld);
+
 #pragma omp simd
       for (size_t j = 0; j < f; j++)
-        dz[j] = factor * (z[j] - t[j]);
+        cpu_set(type, dz, j, factor * (cpu_value(type, z, j) - t[j]));
     }
   }
 }
 
+CPU_BODY_BY_TYPE(loss_mse, trm_mean_squared_error)
+
 void cpu_mean_squared_error(struct trm_device *device, const struct trm_mean_squared_error *call)
 {
-  cpu_for_values(device, call->b, 1, 2 * (double)call->f, loss_mse_body, call,
-                 CPU_VALUES(call->type, *call, LOSS_ROWS(call, z, call->f, TRM_READS),
-                            LOSS_ROWS(call, dz, call->f, TRM_WRITES)));
+  cpu_for(device, call->b, 1, 2 * (double)call->f, loss_mse_body, call);
 }
 
 /* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */
-CPU_INLINE void loss_margin(const struct trm_margin_loss *it, bool hinge, size_t low, size_t high)
+CPU_INLINE void loss_margin(enum trm_value_type type, const struct trm_margin_loss *it, bool hinge, size_t low,
+                            size_t high)
 {
   for (size_t i = low; i < high; i++) {
-    const float z = ((const float *)it->z)[i], t = it->target[i], margin = t * z;
+    const float z = cpu_value(type, it->z, i), t = it->target[i], margin = t * z;
 
     if (hinge)
       it->loss[i] = margin >= 1 ? 0 : 1 - margin;
@@ -292,36 +309,33 @@ CPU_INLINE void loss_margin(const struct trm_margin_loss *it, bool hinge, size_t
     if (it->correct)
       it->correct[i] = t > 0 ? z > 0 : z <= 0;
     if (it->dz && hinge)
-      ((float *)it->dz)[i] = margin >= 1 ? 0 : isnan(margin) ? margin : -t * it->scale;
+      cpu_set(type, it->dz, i, margin >= 1 ? 0 : isnan(margin) ? margin : -t * it->scale);
     else if (it->dz)
-      ((float *)it->dz)[i] = -t * it->scale / (1 + expf(margin));
+      cpu_set(type, it->dz, i, -t * it->scale / (1 + expf(margin)));
   }
 }
 
-static void loss_logistic_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void loss_logistic(enum trm_value_type type, const struct trm_margin_loss *it, size_t low, size_t high)
 {
-  loss_margin(arguments, false, low, high);
+  loss_margin(type, it, false, low, high);
 }
 
-static void loss_hinge_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void loss_hinge(enum trm_value_type type, const struct trm_margin_loss *it, size_t low, size_t high)
 {
-  loss_margin(arguments, true, low, high);
+  loss_margin(type, it, true, low, high);
 }
 
-static void loss_run_margin(struct trm_device *device, const struct trm_margin_loss *call, cpu_body *body)
-{
-  cpu_for_values(device, call->b, 16, 2, body, call,
-                 CPU_VALUES(call->type, *call, CPU_READS(*call, z, 1), CPU_WRITES(*call, dz, 1)));
-}
+CPU_BODY_BY_TYPE(loss_logistic, trm_margin_loss)
+CPU_BODY_BY_TYPE(loss_hinge, trm_margin_loss)
 
 void cpu_logistic(struct trm_device *device, const struct trm_margin_loss *call)
 {
-  loss_run_margin(device, call, loss_logistic_body);
+  cpu_for(device, call->b, 16, 2, loss_logistic_body, call);
 }
 
 void cpu_hinge(struct trm_device *device, const struct trm_margin_loss *call)
 {
-  loss_run_margin(device, call, loss_hinge_body);
+  cpu_for(device, call->b, 16, 2, loss_hinge_body, call);
 }
 
 /* -- sums over the rows */

@@ -1,45 +1,37 @@
 /* Normalization of rows: layer norm (Ba, Kiros, Hinton 2016) and RMS norm (Zhang & Sennrich 2019). */
 #include <math.h>
 
-#include "kernels/cpu/values.h"
+#include "kernels/cpu/cpu.h"
 
-/* Sum of (x - mean)^2. */
-CPU_INLINE double norm_squares_sum(const float *x, float mean, size_t d)
-{
-  float term[CPU_BLOCK];
-  double total = 0;
-
-  for (size_t low = 0; low < d; low += CPU_BLOCK) {
-    const size_t width = d - low < CPU_BLOCK ? d - low : CPU_BLOCK;
-
-#pragma omp simd
-    for (size_t j = 0; j < width; j++)
-      term[j] = (x[low + j] - mean) * (x[low + j] - mean);
-    total += cpu_lane_sum(term, width);
-  }
-  return total;
-}
-
-CPU_INLINE double norm_row_sum(const float *x, size_t d)
+CPU_INLINE double norm_row_sum(enum trm_value_type type, const void *x, size_t d)
 {
   double total = 0;
 
   for (size_t low = 0; low < d; low += CPU_BLOCK)
-    total += cpu_lane_sum(x + low, d - low < CPU_BLOCK ? d - low : CPU_BLOCK);
+    total += cpu_lane_sum_of(type, cpu_at(type, x, low), d - low < CPU_BLOCK ? d - low : CPU_BLOCK);
   return total;
 }
 
-CPU_CLONES static void norm_forward_body(const void *arguments, size_t low, size_t high)
+/* Sum of (x - mean)^2. */
+CPU_INLINE double norm_squares_sum(enum trm_value_type type, const void *x, float mean, size_t d)
 {
-  const struct trm_norm_forward *it = arguments;
+  double total = 0;
+
+  for (size_t low = 0; low < d; low += CPU_BLOCK)
+    total += cpu_lane_squares(type, cpu_at(type, x, low), mean, d - low < CPU_BLOCK ? d - low : CPU_BLOCK);
+  return total;
+}
+
+CPU_INLINE void norm_forward(enum trm_value_type type, const struct trm_norm_forward *it, size_t low, size_t high)
+{
   const size_t d = it->d;
   const float *gain = it->gain, *bias = it->bias;
 
   for (size_t i = low; i < high; i++) {
-    const float *x = (const float *)it->x + i * d;
-    float *y = (float *)it->y + i * d;
-    const float mean = it->mean ? (float)(norm_row_sum(x, d) / (double)d) : 0;
-    const float scale = (float)(1 / sqrt(norm_squares_sum(x, mean, d) / (double)d + it->epsilon));
+    const void *x = cpu_at(type, it->x, i * d);
+    void *y = cpu_at(type, it->y, i * d);
+    const float mean = it->mean ? (float)(norm_row_sum(type, x, d) / (double)d) : 0;
+    const float scale = (float)(1 / sqrt(norm_squares_sum(type, x, mean, d) / (double)d + it->epsilon));
 
     it->scale[i] = scale;
     if (it->mean)
@@ -47,19 +39,20 @@ CPU_CLONES static void norm_forward_body(const void *arguments, size_t low, size
     if (bias) {
 #pragma omp simd
       for (size_t j = 0; j < d; j++)
-        y[j] = (x[j] - mean) * scale * gain[j] + bias[j];
+        cpu_set(type, y, j, (cpu_value(type, x, j) - mean) * scale * gain[j] + bias[j]);
     } else {
 #pragma omp simd
       for (size_t j = 0; j < d; j++)
-        y[j] = (x[j] - mean) * scale * gain[j];
+        cpu_set(type, y, j, (cpu_value(type, x, j) - mean) * scale * gain[j]);
     }
   }
 }
 
+CPU_BODY_BY_TYPE(norm_forward, trm_norm_forward)
+
 void cpu_norm_forward(struct trm_device *device, const struct trm_norm_forward *call)
 {
-  cpu_for_values(device, call->r, 1, 4 * (double)call->d, norm_forward_body, call,
-                 CPU_VALUES(call->type, *call, CPU_READS(*call, x, call->d), CPU_WRITES(*call, y, call->d)));
+  cpu_for(device, call->r, 1, 4 * (double)call->d, norm_forward_body, call);
 }
 
 /* The division of rows into parts depends on their number only. dgain and dbias are summed in float within a part, and
@@ -69,14 +62,15 @@ void cpu_norm_forward(struct trm_device *device, const struct trm_norm_forward *
 
 struct norm {
   const struct trm_norm_backward *call;
+  enum trm_value_type type;
   float *sums;        /* (parts, 2, D): partial dgain and dbias */
   size_t part, parts; /* part: rows per part */
-  float *rows;        /* (threads, 3, D): of bfloat16 values, x, dy and dx of a row */
 };
 
-/* Means over a row of g = dy * gain and of g * n, with n the normalized x. */
-CPU_INLINE void norm_row_means(const struct trm_norm_backward *it, const float *x, const float *dy, float mean,
-                               float scale, float *g_mean, float *gn_mean)
+/* Adds a row to dgain and dbias, and computes its means of g = dy * gain and of g * n, with n the normalized x. */
+CPU_INLINE void norm_backward_sums(enum trm_value_type type, const struct trm_norm_backward *it, const void *x,
+                                   const void *dy, float mean, float scale, float *dgain, float *dbias, float *g_mean,
+                                   float *gn_mean)
 {
   float g[CPU_BLOCK], gn[CPU_BLOCK];
   double g_sum = 0, gn_sum = 0;
@@ -84,11 +78,16 @@ CPU_INLINE void norm_row_means(const struct trm_norm_backward *it, const float *
   for (size_t low = 0; low < it->d; low += CPU_BLOCK) {
     const size_t width = it->d - low < CPU_BLOCK ? it->d - low : CPU_BLOCK;
     const float *gain = it->gain + low;
+    float *dgain_block = dgain + low, *dbias_block = dbias + low;
 
 #pragma omp simd
     for (size_t j = 0; j < width; j++) {
-      g[j] = dy[low + j] * gain[j];
-      gn[j] = g[j] * ((x[low + j] - mean) * scale);
+      const float slope = cpu_value(type, dy, low + j), n = (cpu_value(type, x, low + j) - mean) * scale;
+
+      dgain_block[j] += slope * n;
+      dbias_block[j] += slope;
+      g[j] = slope * gain[j];
+      gn[j] = g[j] * n;
     }
     g_sum += cpu_lane_sum(g, width);
     gn_sum += cpu_lane_sum(gn, width);
@@ -98,13 +97,11 @@ CPU_INLINE void norm_row_means(const struct trm_norm_backward *it, const float *
 }
 
 /* A work item is a part. */
-CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void norm_backward(enum trm_value_type type, const struct norm *parts, size_t low, size_t high)
 {
-  const struct norm *parts = arguments;
   const struct trm_norm_backward *it = parts->call;
   const size_t d = it->d;
   const float *gain = it->gain;
-  float *row = parts->rows + (size_t)cpu_thread() * 3 * d;
 
   for (size_t p = low; p < high; p++) {
     float *dgain = parts->sums + 2 * p * d, *dbias = dgain + d;
@@ -113,27 +110,24 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
     for (size_t j = 0; j < 2 * d; j++)
       dgain[j] = 0;
     for (size_t i = first; i < end; i++) {
-      const float *x = cpu_read(it->type, it->x, i * d, d, row);
-      const float *dy = cpu_read(it->type, it->dy, i * d, d, row + d);
+      const void *x = cpu_at(type, it->x, i * d), *dy = cpu_at(type, it->dy, i * d);
       const float mean = it->mean ? it->mean[i] : 0, scale = it->scale[i];
+      float g_mean, gn_mean;
 
-#pragma omp simd
-      for (size_t j = 0; j < d; j++) {
-        dgain[j] += dy[j] * ((x[j] - mean) * scale);
-        dbias[j] += dy[j];
-      }
+      norm_backward_sums(type, it, x, dy, mean, scale, dgain, dbias, &g_mean, &gn_mean);
       if (it->dx) {
-        float *dx = cpu_place(it->type, it->dx, i * d, row + 2 * d), g_mean, gn_mean;
+        void *dx = cpu_at(type, it->dx, i * d);
 
-        norm_row_means(it, x, dy, mean, scale, &g_mean, &gn_mean);
 #pragma omp simd
         for (size_t j = 0; j < d; j++)
-          dx[j] = scale * (dy[j] * gain[j] - g_mean - (x[j] - mean) * scale * gn_mean);
-        cpu_write(it->type, dx, it->dx, i * d, d);
+          cpu_set(type, dx, j, scale * (cpu_value(type, dy, j) * gain[j] - g_mean -
+                                        (cpu_value(type, x, j) - mean) * scale * gn_mean));
       }
     }
   }
 }
+
+CPU_BODY_BY_TYPE(norm_backward, norm)
 
 /* Adds the parts for columns [low, high). */
 CPU_CLONES static void norm_parts_body(const void *arguments, size_t low, size_t high)
@@ -166,10 +160,9 @@ CPU_CLONES static void norm_parts_body(const void *arguments, size_t low, size_t
 void cpu_norm_backward(struct trm_device *device, const struct trm_norm_backward *call)
 {
   const size_t rows = (call->r + MAX_PARTS - 1) / MAX_PARTS, d = call->d;
-  struct norm it = {.call = call, .part = rows < MIN_ROWS ? MIN_ROWS : rows};
+  struct norm it = {.call = call, .type = call->type, .part = rows < MIN_ROWS ? MIN_ROWS : rows};
 
   it.parts = (call->r + it.part - 1) / it.part;
-  it.rows = cpu_copies(device, (size_t)device->threads * 3 * d * sizeof(float));
   it.sums = cpu_scratch(device, it.parts * 2 * d * sizeof(float));
   cpu_for(device, it.parts, 1, 8 * (double)(it.part * d), norm_backward_body, &it);
   cpu_for(device, d, 16, 2 * (double)it.parts, norm_parts_body, &it);

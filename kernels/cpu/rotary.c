@@ -1,42 +1,44 @@
 /* Rotary positions (Su et al. 2021): rotates pairs of elements of each query and key by position-dependent angles. */
 #include <math.h>
 
-#include "kernels/cpu/values.h"
+#include "kernels/cpu/cpu.h"
 
 struct rotary {
   const struct trm_attention *shape;
   const float *table; /* (T, 2, E / 2): cosines, sines */
-  float *x;          /* (B, T, 3, H, E) */
+  void *x;            /* (B, T, 3, H, E) */
+  enum trm_value_type type;
 };
 
-CPU_CLONES static void rotary_body(const void *arguments, size_t low, size_t high)
+CPU_INLINE void rotary(enum trm_value_type type, const struct rotary *it, size_t low, size_t high)
 {
-  const struct rotary *it = arguments;
   const size_t half = it->shape->head_dim / 2, heads = it->shape->heads, t = it->shape->t;
 
   for (size_t i = low; i < high; i++) {
     const float *cosine = it->table + i % t * 2 * half, *sine = cosine + half;
 
     for (size_t h = 0; h < 2 * heads; h++) { /* queries and keys */
-      float *a = it->x + (i * 3 * heads + h) * 2 * half, *b = a + half;
+      void *head = cpu_at(type, it->x, (i * 3 * heads + h) * 2 * half);
 
 #pragma omp simd
       for (size_t j = 0; j < half; j++) {
-        const float x = a[j], y = b[j];
+        const float x = cpu_value(type, head, j), y = cpu_value(type, head, half + j);
 
-        a[j] = x * cosine[j] - y * sine[j];
-        b[j] = y * cosine[j] + x * sine[j];
+        cpu_set(type, head, j, x * cosine[j] - y * sine[j]);
+        cpu_set(type, head, half + j, y * cosine[j] + x * sine[j]);
       }
     }
   }
 }
+
+CPU_BODY_BY_TYPE(rotary, rotary)
 
 void cpu_rotary(struct trm_device *device, const struct trm_rotary *call)
 {
   const struct trm_attention *shape = &call->shape;
   const size_t half = shape->head_dim / 2;
   float *table = cpu_scratch(device, shape->t * 2 * half * sizeof(*table));
-  const struct rotary it = {shape, table, call->x};
+  const struct rotary it = {shape, table, call->x, call->type};
 
   for (size_t j = 0; j < half; j++) {
     const double rate = pow(call->base, -(double)j / (double)half);
@@ -46,8 +48,5 @@ void cpu_rotary(struct trm_device *device, const struct trm_rotary *call)
       table[t * 2 * half + half + j] = (float)(call->inverse ? -sin((double)t * rate) : sin((double)t * rate));
     }
   }
-  const size_t width = shape->heads * shape->head_dim;
-
-  cpu_for_values(device, shape->b * shape->t, 1, 4 * (double)width, rotary_body, &it,
-                 CPU_VALUES(call->type, it, CPU_UPDATES(it, x, 3 * width)));
+  cpu_for(device, shape->b * shape->t, 1, 4 * (double)(shape->heads * shape->head_dim), rotary_body, &it);
 }
