@@ -1,13 +1,16 @@
 /* Division of a product into blocks for threads. */
 #include "blas/product.h"
 
+#include <pthread.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 #include "core/bfloat16.h"
 #include "core/comm.h"
+#include "core/log.h"
 #include "core/memory.h"
+#include "core/status.h"
 
 /* Elements below which one thread copies as fast as several. */
 #define PARALLEL_MIN ((size_t)1 << 15)
@@ -134,6 +137,43 @@ static const float *product_widen(const trm_bf16 *from, size_t rows, size_t colu
   return to;
 }
 
+/* A thread's memory for copies, kept until it ends: fresh pages would cost more than the conversions. */
+struct copies {
+  float *values;
+  size_t floats;
+};
+static pthread_key_t copies_key;
+static pthread_once_t copies_once = PTHREAD_ONCE_INIT;
+
+static void product_free_copies(void *memory)
+{
+  trm_free(((struct copies *)memory)->values);
+  trm_free(memory);
+}
+
+static void product_make_copies_key(void)
+{
+  if (pthread_key_create(&copies_key, product_free_copies))
+    trm_abort_on_error(trm_error(TRM_FAILED, "products of bfloat16 in float32: too many keys of threads"));
+}
+
+static float *product_copies(size_t floats)
+{
+  pthread_once(&copies_once, product_make_copies_key);
+  struct copies *copies = pthread_getspecific(copies_key);
+
+  if (!copies) {
+    copies = trm_alloc(sizeof *copies, "products of bfloat16 in float32");
+    pthread_setspecific(copies_key, copies);
+  }
+  if (copies->floats < floats) {
+    trm_free(copies->values);
+    copies->values = trm_alloc(floats * sizeof *copies->values, "products of bfloat16 in float32");
+    copies->floats = floats;
+  }
+  return copies->values;
+}
+
 void product_run_widened(const struct trm_gemm *p, const struct product_limits *limits, int threads,
                          product_block *compute)
 {
@@ -145,7 +185,7 @@ void product_run_widened(const struct trm_gemm *p, const struct product_limits *
     product_run(p, limits, threads, compute);
     return;
   }
-  float *memory = trm_alloc((a + b + c) * sizeof *memory, "a product of bfloat16 in float32");
+  float *memory = product_copies(a + b + c);
   if (p->type_ab == TRM_VALUES_BF16) {
     it.a = product_widen(p->a, p->transpose_a ? p->k : p->m, p->transpose_a ? p->m : p->k, &it.lda, threads, memory);
     it.b = product_widen(p->b, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n, &it.ldb, threads,
@@ -162,5 +202,4 @@ void product_run_widened(const struct trm_gemm *p, const struct product_limits *
   product_run(&it, limits, threads, compute);
   for (size_t i = 0; p->type_c == TRM_VALUES_BF16 && i < p->m; i++)
     trm_bf16_narrow((trm_bf16 *)p->c + i * p->ldc, memory + a + b + i * p->n, p->n);
-  trm_free(memory);
 }
