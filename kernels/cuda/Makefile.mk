@@ -23,6 +23,8 @@ trm_cuda_headers = \
 	kernels/cuda/attention.cuh \
 	kernels/cuda/attention_tensor.cuh \
 	kernels/cuda/columns.cuh \
+	kernels/cuda/conv.cuh \
+	kernels/cuda/conv_tile.cuh \
 	kernels/cuda/cuda.h \
 	kernels/cuda/dropout.cuh \
 	kernels/cuda/gemm.h \

@@ -1,166 +1,359 @@
-/* Convolution as matrix products of the windows' elements: col (C/G KH KW, B OH OW), for as many images at a time as
- * scratch memory has room for; outputs are (N, B OH OW) in the products and (B, N, OH, OW) outside. */
+/* Convolution as products of matrices (implicit GEMM): the weights times the windows' matrix (conv.cuh), whose tiles are
+ * gathered from the images. The gradient of the input is the same product with windows over dy, one for each phase: the
+ * rows and columns of dx that are equal modulo the stride meet the same taps. The gradient of the weights is dy times
+ * the transposed matrix; its long sums are made in parts, which are then added in their order. */
+#include "core/device_arrays.h"
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/conv_tile.cuh"
 
-enum { CONV_SCRATCH = 1 << 26 }; /* floats of the two scratch arrays together, at most where one image needs fewer */
-
-/* The products of one group, for images [first, first + images). */
-struct conv {
-  struct trm_conv2d shape;
-  size_t first, images, group;
-  size_t c, n, taps, size; /* channels and units of a group, C/G KH KW, OH OW */
+/* y (B, groups, rows, ..) = w * windows + bias, or one phase of y. */
+struct conv_product {
+  struct conv_windows windows;
+  struct conv_weights weights; /* of group 0 */
+  int group_weights, row_weights; /* steps in w from one group or row to the next */
+  int rows;                    /* of a group */
+  int out_start, out_step[2];  /* output (i, j) is at out_start + (i, j) * out_step of y's image */
+  int out_size;                /* of y's image */
+  const void *images, *w;
+  const float *bias;
+  void *y;
 };
 
-static struct conv conv_of(const struct trm_conv2d *shape)
+/* Writes the n taps first .. of a group. All threads call. */
+template <int n>
+__device__ static void conv_set_taps(const struct conv_product &it, int group, int first, struct conv_tap *taps)
 {
-  const struct trm_window2d *win = &shape->window;
-  struct conv it = {*shape, 0, 0, 0, shape->channels / shape->groups, shape->units / shape->groups, 0, 0};
+  if ((int)threadIdx.x < n) {
+    struct conv_tap tap = conv_tap_of(it.windows, it.weights, first + (int)threadIdx.x);
 
-  it.taps = it.c * win->kernel[0] * win->kernel[1];
-  it.size = win->out[0] * win->out[1];
+    tap.weight += group * it.group_weights;
+    taps[threadIdx.x] = tap;
+  }
+}
+
+/* Stores a tile of sums, whose first element is that of row and column. */
+template <typename tile>
+__device__ static void conv_store(const struct conv_product &it, const tile &sums, int group, int row, int column)
+{
+  sums.each([&](int down, int across, float sum) {
+    if (row + down < it.rows && column + across < it.windows.positions) {
+      const struct conv_place place = conv_place_of(it.windows, column + across);
+      const int unit = group * it.rows + row + down;
+      const size_t at = ((size_t)place.image * it.windows.groups * it.rows + unit) * it.out_size + it.out_start +
+                        place.row * it.out_step[0] + place.column * it.out_step[1];
+
+      cuda_values<typename tile::value>(it.y).set(at, sum + (it.bias ? it.bias[unit] : 0));
+    }
+  });
+}
+
+/* Blocks (positions / COLUMNS, rows / ROWS, groups). The next tiles come from memory while these are multiplied. */
+template <typename tile>
+__global__ static void __launch_bounds__(CONV_THREADS) conv_run_product(const struct conv_product it)
+{
+  typedef typename tile::value value;
+  typedef typename tile::factor factor;
+  constexpr int n = tile::STEPS;
+  CUDA_SHARED(factor, tiles, 2 * tile::TILE);
+  CUDA_SHARED(struct conv_tap, taps, 2 * n);
+  const int column = (int)blockIdx.x * tile::COLUMNS, row = (int)blockIdx.y * tile::ROWS, group = (int)blockIdx.z;
+  const int count = (it.windows.taps + n - 1) / n;
+  conv_staged<value, tile::ROWS, n> left = {};
+  conv_staged<value, n, tile::COLUMNS> right;
+  conv_window<value> window[2];
+  tile sums = {};
+
+#pragma unroll
+  for (int e = 0; e < 2; e++)
+    window[e] = conv_window_of(it.windows, (const value *)it.images, group, column + right.column() + e,
+                               it.windows.positions);
+  conv_set_taps<n>(it, group, 0, taps);
+  conv_set_taps<n>(it, group, n, taps + n);
+  __syncthreads();
+  for (int i = -1; i < count; i++) {
+    factor *const own = tiles + (i & 1) * tile::TILE, *const next = tiles + ((i + 1) & 1) * tile::TILE;
+
+    if (i + 1 < count) {
+      const struct conv_tap *const tap = taps + ((i + 1) & 1) * n;
+      const value *begin[2];
+
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const int k = left.column() + e;
+
+        begin[e] = (i + 1) * n + k < it.windows.taps ? (const value *)it.w + tap[k].weight + row * it.row_weights : NULL;
+      }
+      left.load_rows(begin, it.row_weights, it.rows - row);
+      right.load_windows(it.windows, window, tap);
+    }
+    if (i >= 0) {
+      sums.add(own, own + tile::LEFT);
+      conv_set_taps<n>(it, group, (i + 2) * n, taps + (i & 1) * n);
+    }
+    if (i + 1 < count) {
+      left.store(next, tile::LEFT_PITCH);
+      right.store(next + tile::LEFT, tile::RIGHT_PITCH);
+    }
+    __syncthreads();
+  }
+  conv_store(it, sums, group, row, column);
+}
+
+/* parts (.., N, taps): sums of dy times windows over `part` positions each. */
+struct conv_gradient {
+  struct conv_windows windows;
+  int rows; /* units of a group */
+  int part, row_tiles;
+  const void *images, *dy;
+  float *parts;
+};
+
+/* Blocks (taps / COLUMNS times rows / ROWS, parts, groups). */
+template <typename tile>
+__global__ static void __launch_bounds__(CONV_THREADS) conv_run_gradient(const struct conv_gradient it)
+{
+  typedef typename tile::value value;
+  typedef typename tile::factor factor;
+  constexpr int n = tile::STEPS;
+  const struct conv_windows &win = it.windows;
+  CUDA_SHARED(factor, tiles, 2 * tile::TILE);
+  CUDA_SHARED(struct conv_tap, taps, tile::COLUMNS);
+  const int row = (int)blockIdx.x % it.row_tiles * tile::ROWS, column = (int)blockIdx.x / it.row_tiles * tile::COLUMNS;
+  const int first = (int)blockIdx.y * it.part, group = (int)blockIdx.z;
+  const int end = win.positions - first < it.part ? win.positions : first + it.part, count = (end - first + n - 1) / n;
+  conv_staged<value, tile::ROWS, n> left = {};
+  conv_staged<value, tile::COLUMNS, n> right;
+  tile sums = {};
+
+  for (int i = (int)threadIdx.x; i < tile::COLUMNS; i += CONV_THREADS)
+    taps[i] = conv_tap_of(win, {}, column + i);
+  __syncthreads();
+  for (int i = -1; i < count; i++) {
+    factor *const own = tiles + (i & 1) * tile::TILE, *const next = tiles + ((i + 1) & 1) * tile::TILE;
+
+    if (i + 1 < count) {
+      conv_window<value> window[2];
+      const value *begin[2];
+
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const int position = first + (i + 1) * n + left.column() + e;
+        const struct conv_place place = conv_place_of(win, position);
+        const size_t at = (((size_t)place.image * win.groups + group) * it.rows + row) * win.out.by + place.out;
+
+        window[e] = conv_window_of(win, (const value *)it.images, group, position, end);
+        begin[e] = position < end ? (const value *)it.dy + at : NULL;
+      }
+      left.load_rows(begin, win.out.by, it.rows - row);
+      right.load_windows(win, window, taps);
+    }
+    if (i >= 0)
+      sums.add(own, own + tile::LEFT);
+    if (i + 1 < count) {
+      left.store(next, tile::LEFT_PITCH);
+      right.store(next + tile::LEFT, tile::RIGHT_PITCH);
+    }
+    __syncthreads();
+  }
+  float *const to = it.parts + (((size_t)blockIdx.y * win.groups + group) * it.rows + row) * win.taps + column;
+  sums.each([&](int down, int across, float sum) {
+    if (row + down < it.rows && column + across < win.taps)
+      to[down * win.taps + across] = sum;
+  });
+}
+
+/* -- host */
+
+/* Runs a statement with `tile` as a type of these tiles, for rows of a group. */
+#define CONV_BY_ROWS(rows, tiles, value, by_steps, ...) \
+  do {                                                  \
+    if ((rows) <= 16) {                                 \
+      typedef tiles<value, 16, by_steps> tile;          \
+      __VA_ARGS__;                                      \
+    } else if ((rows) <= 32) {                          \
+      typedef tiles<value, 32, by_steps> tile;          \
+      __VA_ARGS__;                                      \
+    } else {                                            \
+      typedef tiles<value, 64, by_steps> tile;          \
+      __VA_ARGS__;                                      \
+    }                                                   \
+  } while (0)
+
+/* The same, with the arithmetic for values of this type. */
+#define CONV_BY_TILE(device, type, rows, by_steps, ...)                      \
+  do {                                                                       \
+    if ((type) != TRM_VALUES_BF16)                                           \
+      CONV_BY_ROWS(rows, conv_floats, float, by_steps, __VA_ARGS__);         \
+    else if (tensor_cores(device))                                           \
+      CONV_BY_ROWS(rows, conv_tensors, cuda_bf16, by_steps, __VA_ARGS__);    \
+    else                                                                     \
+      CONV_BY_ROWS(rows, conv_floats, cuda_bf16, by_steps, __VA_ARGS__);     \
+  } while (0)
+
+static unsigned conv_tiles(size_t n, size_t tile)
+{
+  return (unsigned)((n + tile - 1) / tile);
+}
+
+/* Whether 32-bit indices do; otherwise a failure is recorded. */
+static bool conv_fits(struct trm_device *device, const struct trm_conv2d *conv, size_t b)
+{
+  const struct trm_window2d *win = &conv->window;
+  const size_t in = win->in[0] * win->in[1], out = win->out[0] * win->out[1];
+  const size_t counts[] = {conv->channels * in, conv->units * out, trm_conv2d_weights(conv), b * in, b * out};
+
+  for (size_t count : counts)
+    if (count > CONV_MOST) {
+      cuda_fail(device, "convolution of %zu images: an array of %zu values is too large for one call", b, count);
+      return false;
+    }
+  return true;
+}
+
+static struct conv_windows conv_windows_of(const struct trm_conv2d *conv, size_t b)
+{
+  const struct trm_window2d *win = &conv->window;
+  struct conv_windows it = {};
+
+  it.groups = (int)conv->groups;
+  it.c = (int)(conv->channels / conv->groups);
+  it.kernel = conv_divider_of(win->kernel[0] * win->kernel[1]);
+  it.kernel_row = conv_divider_of(win->kernel[1]);
+  it.out = conv_divider_of(win->out[0] * win->out[1]);
+  it.out_row = conv_divider_of(win->out[1]);
+  for (int d = 0; d < 2; d++) {
+    it.in[d] = (int)win->in[d];
+    it.first[d] = -(int)win->pad[d];
+    it.stride[d] = (int)win->stride[d];
+  }
+  it.image = (int)conv->channels * it.in[0] * it.in[1];
+  it.taps = it.c * it.kernel.by;
+  it.positions = (int)b * it.out.by;
   return it;
 }
 
-/* Images at a time, at least one. */
-static size_t conv_images(const struct conv *it, size_t b)
+static void conv_launch(struct trm_device *device, const struct conv_product *it, enum trm_value_type type)
 {
-  const size_t images = CONV_SCRATCH / ((it->taps + it->n) * it->size + 1);
+  CONV_BY_TILE(device, type, it->rows, true, {
+    const dim3 blocks(conv_tiles((size_t)it->windows.positions, tile::COLUMNS),
+                      conv_tiles((size_t)it->rows, tile::ROWS), (unsigned)it->windows.groups);
 
-  return images < 1 ? 1 : images < b ? images : b;
-}
-
-/* col (taps, images, OH, OW) from x (B, C, H, W) */
-template <typename value> __global__ static void conv_run_gather(const struct conv it, const void *images, void *to)
-{
-  const struct trm_window2d *win = &it.shape.window;
-  const cuda_values<value> x(images), col(to);
-
-  CUDA_ELEMENTS(i, it.taps * it.images * it.size) {
-    const size_t out = i % it.size, image = it.first + i / it.size % it.images, tap = i / it.size / it.images;
-    const size_t kx = tap % win->kernel[1], ky = tap / win->kernel[1] % win->kernel[0];
-    const size_t channel = it.group * it.c + tap / win->kernel[1] / win->kernel[0];
-    const size_t row = out / win->out[1] * win->stride[0] + ky, column = out % win->out[1] * win->stride[1] + kx;
-    const bool inside = row >= win->pad[0] && row - win->pad[0] < win->in[0] && column >= win->pad[1] &&
-                        column - win->pad[1] < win->in[1];
-
-    col.set(i, inside ? x[((image * it.shape.channels + channel) * win->in[0] + row - win->pad[0]) * win->in[1] +
-                          column - win->pad[1]]
-                      : 0);
-  }
-}
-
-/* dx (B, C, H, W) from the gradient of col, float: each element gathers from the windows that it is in. */
-template <typename value> __global__ static void conv_run_scatter(const struct conv it, const float *col, void *images)
-{
-  const struct trm_window2d *win = &it.shape.window;
-  const cuda_values<value> dx(images);
-  const size_t in = win->in[0] * win->in[1];
-
-  CUDA_ELEMENTS(i, it.images * it.c * in) {
-    const size_t y = i % in / win->in[1] + win->pad[0], x = i % win->in[1] + win->pad[1], channel = i / in % it.c;
-    float sum = 0;
-
-    for (size_t ky = 0; ky < win->kernel[0]; ky++)
-      for (size_t kx = 0; kx < win->kernel[1]; kx++) {
-        if (y < ky || x < kx || (y - ky) % win->stride[0] > 0 || (x - kx) % win->stride[1] > 0)
-          continue;
-        const size_t row = (y - ky) / win->stride[0], column = (x - kx) / win->stride[1];
-        const size_t tap = (channel * win->kernel[0] + ky) * win->kernel[1] + kx;
-
-        if (row < win->out[0] && column < win->out[1])
-          sum += col[(tap * it.images + i / in / it.c) * it.size + row * win->out[1] + column];
-      }
-    dx.set(((it.first + i / in / it.c) * it.shape.channels + it.group * it.c + channel) * in + i % in, sum);
-  }
-}
-
-/* Element i of a product (N/G, images, OH OW) is this one of (B, N, OH, OW). */
-__device__ static size_t conv_output(const struct conv *it, size_t i, size_t *unit)
-{
-  *unit = it->group * it->n + i / it->size / it->images;
-  return ((it->first + i / it->size % it->images) * it->shape.units + *unit) * it->size + i % it->size;
-}
-
-/* y = product, float, + bias */
-template <typename value>
-__global__ static void conv_run_output(const struct conv it, const float *product, const float *bias, void *y)
-{
-  CUDA_ELEMENTS(i, it.n * it.images * it.size) {
-    size_t unit;
-    const size_t at = conv_output(&it, i, &unit);
-
-    cuda_values<value>(y).set(at, product[i] + (bias ? bias[unit] : 0));
-  }
-}
-
-/* to (N/G, images, OH OW) = dy */
-template <typename value> __global__ static void conv_run_gradient(const struct conv it, const void *dy, void *to)
-{
-  CUDA_ELEMENTS(i, it.n * it.images * it.size) {
-    size_t unit;
-
-    cuda_values<value>(to).set(i, cuda_values<value>(dy)[conv_output(&it, i, &unit)]);
-  }
-}
-
-/* Calls part with scratch arrays col and product, of room for floats, for each group and part of the images. */
-template <typename work>
-static void conv_parts(struct trm_device *device, const struct trm_conv2d *shape, size_t b, const work &part)
-{
-  struct conv it = conv_of(shape);
-  const size_t images = conv_images(&it, b), columns = it.taps * images * it.size;
-  float *col = b > 0 ? (float *)cuda_scratch(device, (columns + it.n * images * it.size) * sizeof *col) : NULL;
-
-  for (it.first = 0; col && it.first < b; it.first += images)
-    for (it.group = 0; it.group < shape->groups; it.group++) {
-      it.images = b - it.first < images ? b - it.first : images;
-      part(&it, col, col + columns);
-    }
-}
-
-template <typename value> static void conv_forward(struct trm_device *device, const struct trm_conv2d_forward *call)
-{
-  conv_parts(device, &call->conv, call->b, [&](const struct conv *it, void *col, float *product) {
-    const size_t n = it->images * it->size;
-    const struct trm_gemm gemm = {false, false, it->n, n, it->taps, 1,
-                                  (const value *)call->w + it->group * it->n * it->taps, it->taps, col, n, 0, product,
-                                  n, call->type, TRM_VALUES_F32};
-
-    CUDA_LAUNCH(conv_run_gather<value>, cuda_blocks(it->taps * n), CUDA_THREADS, device, *it, call->x, col);
-    cuda_gemm(device, &gemm);
-    CUDA_LAUNCH(conv_run_output<value>, cuda_blocks(it->n * n), CUDA_THREADS, device, *it, (const float *)product,
-                call->bias, call->y);
+    CUDA_LAUNCH(conv_run_product<tile>, blocks, CONV_THREADS, device, *it);
   });
 }
 
 void cuda_conv2d_forward(struct trm_device *device, const struct trm_conv2d_forward *call)
 {
-  CUDA_BY_TYPE(call->type, conv_forward<value>(device, call));
+  struct conv_product it = {};
+
+  if (!conv_fits(device, &call->conv, call->b))
+    return;
+  it.windows = conv_windows_of(&call->conv, call->b);
+  it.rows = (int)(call->conv.units / call->conv.groups);
+  it.weights = {0, {it.windows.kernel.by, it.windows.kernel_row.by, 1}};
+  it.row_weights = it.windows.taps;
+  it.group_weights = it.rows * it.windows.taps;
+  it.out_step[0] = it.windows.out_row.by;
+  it.out_step[1] = 1;
+  it.out_size = it.windows.out.by;
+  it.images = call->x;
+  it.w = call->w;
+  it.bias = call->bias;
+  it.y = call->y;
+  conv_launch(device, &it, call->type);
 }
 
-template <typename value>
-static void conv_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
+/* The windows over dy of the phase (row, column) of dx: output (i, j) is the element of dx at first + (i, j) * stride,
+ * whose window's taps meet, from the last to the first one, every stride-th tap of the kernel. */
+static void conv_phase(struct conv_product *it, const struct trm_window2d *win, size_t b, const size_t phase[2])
 {
-  conv_parts(device, &call->conv, call->b, [&](const struct conv *it, float *col, void *product) {
-    const size_t n = it->images * it->size, in = it->shape.window.in[0] * it->shape.window.in[1];
-    const struct trm_gemm gemm = {true, false, it->taps, n, it->n, 1,
-                                  (const value *)call->w + it->group * it->n * it->taps, it->taps, product, n, 0, col,
-                                  n, call->type, TRM_VALUES_F32};
+  size_t taps[2], out[2], first[2], last[2];
 
-    CUDA_LAUNCH(conv_run_gradient<value>, cuda_blocks(it->n * n), CUDA_THREADS, device, *it, call->dy, product);
-    cuda_gemm(device, &gemm);
-    CUDA_LAUNCH(conv_run_scatter<value>, cuda_blocks(it->images * it->c * in), CUDA_THREADS, device, *it,
-                (const float *)col, call->dx);
-  });
+  for (int d = 0; d < 2; d++) {
+    const size_t stride = win->stride[d];
+
+    first[d] = (phase[d] + win->pad[d] * (stride - 1)) % stride; /* + pad is phase, modulo stride */
+    out[d] = first[d] < win->in[d] ? (win->in[d] - first[d] + stride - 1) / stride : 0;
+    taps[d] = phase[d] < win->kernel[d] ? (win->kernel[d] - phase[d] + stride - 1) / stride : 0;
+    last[d] = phase[d] + (taps[d] > 0 ? taps[d] - 1 : 0) * stride;
+    it->windows.first[d] = (int)((first[d] + win->pad[d]) / stride) - (int)(last[d] / stride);
+  }
+  it->windows.kernel = conv_divider_of(taps[0] * taps[1]);
+  it->windows.kernel_row = conv_divider_of(taps[1]);
+  it->windows.out = conv_divider_of(out[0] * out[1]);
+  it->windows.out_row = conv_divider_of(out[1]);
+  it->windows.taps = it->windows.c * (int)(taps[0] * taps[1]);
+  it->windows.positions = (int)(b * out[0] * out[1]);
+  it->weights.start = (int)(last[0] * win->kernel[1] + last[1]);
+  it->out_start = (int)(first[0] * win->in[1] + first[1]);
 }
 
 void cuda_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
 {
-  CUDA_BY_TYPE(call->type, conv_backward_data<value>(device, call));
+  const struct trm_conv2d *conv = &call->conv;
+  const struct trm_window2d *win = &conv->window;
+  const int kernel = (int)(win->kernel[0] * win->kernel[1]);
+  struct conv_product it = {};
+
+  if (!conv_fits(device, conv, call->b))
+    return;
+  it.rows = (int)(conv->channels / conv->groups);
+  it.windows.groups = (int)conv->groups;
+  it.windows.c = (int)(conv->units / conv->groups);
+  it.windows.image = (int)(conv->units * win->out[0] * win->out[1]);
+  it.weights.step[0] = it.rows * kernel;
+  it.weights.step[1] = -(int)(win->stride[0] * win->kernel[1]);
+  it.weights.step[2] = -(int)win->stride[1];
+  it.row_weights = kernel;
+  it.group_weights = it.windows.c * it.weights.step[0];
+  for (int d = 0; d < 2; d++) {
+    it.windows.in[d] = (int)win->out[d];
+    it.windows.stride[d] = 1;
+  }
+  it.out_step[0] = (int)(win->stride[0] * win->in[1]);
+  it.out_step[1] = (int)win->stride[1];
+  it.out_size = (int)(win->in[0] * win->in[1]);
+  it.images = call->dy;
+  it.w = call->w;
+  it.y = call->dx;
+  for (size_t p = 0; p < win->stride[0] * win->stride[1]; p++) {
+    const size_t phase[2] = {p / win->stride[1], p % win->stride[1]};
+
+    conv_phase(&it, win, call->b, phase);
+    conv_launch(device, &it, call->type);
+  }
+}
+
+enum { CONV_BLOCKS = 432, CONV_LEAST = 512 }; /* blocks that parts are made for; positions of a part, at least */
+
+/* Returns the positions of a part: of full tiles, and the same on every processor. */
+static size_t conv_part(size_t positions, size_t tiles)
+{
+  const size_t most = positions / CONV_LEAST, want = CONV_BLOCKS / tiles, parts = want < most ? want : most;
+  const size_t part = parts > 1 ? (positions + parts - 1) / parts : positions;
+
+  return (part + CONV_LEAST - 1) / CONV_LEAST * CONV_LEAST;
+}
+
+template <typename tile>
+static void conv_launch_gradient(struct trm_device *device, struct conv_gradient *it, float beta, float *dw)
+{
+  const size_t taps = (size_t)it->windows.taps, n = (size_t)it->rows * it->windows.groups * taps;
+  const unsigned rows = conv_tiles((size_t)it->rows, tile::ROWS), tiles = rows * conv_tiles(taps, tile::COLUMNS);
+  const size_t part = conv_part((size_t)it->windows.positions, (size_t)tiles * it->windows.groups);
+  const unsigned parts = part > 0 ? conv_tiles((size_t)it->windows.positions, part) : 0;
+
+  it->part = (int)part;
+  it->row_tiles = (int)rows;
+  it->parts = (float *)cuda_scratch(device, parts * n * sizeof *it->parts);
+  if (!it->parts)
+    return;
+  CUDA_LAUNCH(conv_run_gradient<tile>, dim3(tiles, parts, (unsigned)it->windows.groups), CONV_THREADS, device, *it);
+  CUDA_LAUNCH(columns_add_parts, cuda_blocks(n), CUDA_THREADS, device, it->parts, parts, n, beta, dw);
 }
 
 template <typename value> struct conv_bias_term {
-  const void *dy; /* (B, N, OH OW); rows are (B, OH OW) */
+  const void *dy; /* (B, N, OH, OW); rows are (B, OH OW) */
   size_t units, size;
   __device__ float operator()(size_t row, size_t unit) const
   {
@@ -169,30 +362,26 @@ template <typename value> struct conv_bias_term {
 };
 
 template <typename value>
-static void conv_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
+static void conv_bias_gradient(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
 {
-  const struct trm_window2d *win = &call->conv.window;
-  const size_t size = win->out[0] * win->out[1];
+  const size_t size = call->conv.window.out[0] * call->conv.window.out[1];
   const conv_bias_term<value> at = {call->dy, call->conv.units, size};
 
-  conv_parts(device, &call->conv, call->b, [&](const struct conv *it, void *col, void *product) {
-    const size_t n = it->images * it->size;
-    const struct trm_gemm gemm = {false, true, it->n, it->taps, n, 1, product, n, col, n,
-                                  it->first > 0 ? 1 : call->beta, call->dw + it->group * it->n * it->taps, it->taps,
-                                  call->type, TRM_VALUES_F32};
-
-    CUDA_LAUNCH(conv_run_gather<value>, cuda_blocks(it->taps * n), CUDA_THREADS, device, *it, call->x, col);
-    CUDA_LAUNCH(conv_run_gradient<value>, cuda_blocks(it->n * n), CUDA_THREADS, device, *it, call->dy, product);
-    cuda_gemm(device, &gemm);
-  });
-  if (call->b == 0 && call->beta == 0)
-    cuda_fill(device, call->dw, 0, call->conv.units * (call->conv.channels / call->conv.groups) * win->kernel[0] *
-                                     win->kernel[1]);
-  if (call->db)
-    columns_sum(device, at, call->b * size, call->conv.units, call->beta, call->db);
+  columns_sum(device, at, call->b * size, call->conv.units, call->beta, call->db);
 }
 
 void cuda_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
 {
-  CUDA_BY_TYPE(call->type, conv_backward_weights<value>(device, call));
+  struct conv_gradient it = {};
+
+  if (!conv_fits(device, &call->conv, call->b))
+    return;
+  it.windows = conv_windows_of(&call->conv, call->b);
+  it.rows = (int)(call->conv.units / call->conv.groups);
+  it.images = call->x;
+  it.dy = call->dy;
+  CONV_BY_TILE(device, call->type, it.rows, false,
+               conv_launch_gradient<tile>(device, &it, call->beta, call->dw));
+  if (call->db)
+    CUDA_BY_TYPE(call->type, conv_bias_gradient<value>(device, call));
 }
