@@ -164,30 +164,31 @@ __global__ static void __launch_bounds__(CONV_THREADS) conv_run_gradient(const s
 
 /* -- host */
 
-/* Runs a statement with `tile` as a type of these tiles, for rows of a group. */
-#define CONV_BY_ROWS(rows, tiles, value, by_steps, ...) \
-  do {                                                  \
-    if ((rows) <= 16) {                                 \
-      typedef tiles<value, 16, by_steps> tile;          \
-      __VA_ARGS__;                                      \
-    } else if ((rows) <= 32) {                          \
-      typedef tiles<value, 32, by_steps> tile;          \
-      __VA_ARGS__;                                      \
-    } else {                                            \
-      typedef tiles<value, 64, by_steps> tile;          \
-      __VA_ARGS__;                                      \
-    }                                                   \
+/* Runs a statement with `tile` as the smallest of three types of tiles that has the rows of a group, or the largest. */
+#define CONV_BY_ROWS(rows, tiles, value, by_steps, small, medium, large, ...) \
+  do {                                                                        \
+    if ((rows) <= (small)) {                                                  \
+      typedef tiles<value, small, by_steps> tile;                             \
+      __VA_ARGS__;                                                            \
+    } else if ((rows) <= (medium)) {                                          \
+      typedef tiles<value, medium, by_steps> tile;                            \
+      __VA_ARGS__;                                                            \
+    } else {                                                                  \
+      typedef tiles<value, large, by_steps> tile;                             \
+      __VA_ARGS__;                                                            \
+    }                                                                         \
   } while (0)
 
-/* The same, with the arithmetic for values of this type. */
-#define CONV_BY_TILE(device, type, rows, by_steps, ...)                      \
-  do {                                                                       \
-    if ((type) != TRM_VALUES_BF16)                                           \
-      CONV_BY_ROWS(rows, conv_floats, float, by_steps, __VA_ARGS__);         \
-    else if (tensor_cores(device))                                           \
-      CONV_BY_ROWS(rows, conv_tensors, cuda_bf16, by_steps, __VA_ARGS__);    \
-    else                                                                     \
-      CONV_BY_ROWS(rows, conv_floats, cuda_bf16, by_steps, __VA_ARGS__);     \
+/* The same, with the arithmetic for values of this type. Tensor cores are so fast that gathering takes as long: it is
+ * shared by more rows. */
+#define CONV_BY_TILE(device, type, rows, by_steps, ...)                                   \
+  do {                                                                                    \
+    if ((type) != TRM_VALUES_BF16)                                                        \
+      CONV_BY_ROWS(rows, conv_floats, float, by_steps, 16, 32, 64, __VA_ARGS__);          \
+    else if (tensor_cores(device))                                                        \
+      CONV_BY_ROWS(rows, conv_tensors, cuda_bf16, by_steps, 16, 64, 128, __VA_ARGS__);    \
+    else                                                                                  \
+      CONV_BY_ROWS(rows, conv_floats, cuda_bf16, by_steps, 16, 32, 64, __VA_ARGS__);      \
   } while (0)
 
 static unsigned conv_tiles(size_t n, size_t tile)
