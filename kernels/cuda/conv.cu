@@ -1,7 +1,7 @@
-/* Convolution as products of matrices (implicit GEMM): the weights times the windows' matrix (conv.cuh), whose tiles are
- * gathered from the images. The gradient of the input is the same product with windows over dy, one for each phase: the
- * rows and columns of dx that are equal modulo the stride meet the same taps. The gradient of the weights is dy times
- * the transposed matrix; its long sums are made in parts, which are then added in their order. */
+/* Convolution as products of matrices (implicit GEMM): the weights times the windows' matrix (conv.cuh), tiles of which
+ * are gathered from the images. The gradient of the input is the same product with windows over dy, once for each
+ * phase: rows and columns of dx that are equal modulo the stride meet the same taps. The gradient of the weights is dy
+ * times the transposed matrix: long sums, made in parts, which are then added in their order. */
 #include "core/device_arrays.h"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/conv_tile.cuh"
@@ -9,11 +9,12 @@
 /* y (B, groups, rows, ..) = w * windows + bias, or one phase of y. */
 struct conv_product {
   struct conv_windows windows;
-  struct conv_weights weights; /* of group 0 */
-  int group_weights, row_weights; /* steps in w from one group or row to the next */
-  int rows;                    /* of a group */
-  int out_start, out_step[2];  /* output (i, j) is at out_start + (i, j) * out_step of y's image */
-  int out_size;                /* of y's image */
+  struct conv_weights weights;    /* of group 0, row 0 */
+  int group_weights, row_weights; /* from one group or row to the next */
+  int rows;                       /* of a group */
+  int out_start, out_step[2];     /* output (i, j) is at out_start + (i, j) * out_step of a channel of y */
+  int out_size;                   /* of a channel of y */
+  bool copies;                    /* the taps of a row of w are neighbors, in whole pieces of 16 bytes */
   const void *images, *w;
   const float *bias;
   void *y;
@@ -29,6 +30,43 @@ __device__ static void conv_set_taps(const struct conv_product &it, int group, i
     tap.weight += group * it.group_weights;
     taps[threadIdx.x] = tap;
   }
+}
+
+/* The left factor of a tile as what a thread has of it. */
+template <typename tile> using conv_left = conv_staged<typename tile::value, tile::ROWS, tile::STEPS>;
+
+/* Begins to load the weights of a tile, steps first .. with these taps. */
+template <typename tile>
+__device__ static void conv_load_weights(const struct conv_product &it, int group, int row, int first,
+                                         const struct conv_tap *taps, conv_left<tile> *left,
+                                         typename tile::factor *to)
+{
+  const typename tile::value *const w = (const typename tile::value *)it.w + row * it.row_weights, *begin[2];
+
+  if constexpr (tile::COPIES)
+    if (it.copies) {
+      const int k = first + tile::piece();
+
+      tile::copy(to, w + group * it.group_weights + (k < it.windows.taps ? k : 0), k < it.windows.taps,
+                 it.row_weights, it.rows - row);
+      return;
+    }
+#pragma unroll
+  for (int e = 0; e < 2; e++)
+    begin[e] = first + left->column() + e < it.windows.taps ? w + taps[left->column() + e].weight : NULL;
+  left->load_rows(begin, it.row_weights, it.rows - row);
+}
+
+/* Ends what was begun. */
+template <typename tile>
+__device__ static void conv_store_left(bool copies, const conv_left<tile> &left, typename tile::factor *to)
+{
+  if constexpr (tile::COPIES)
+    if (copies) {
+      tile::copied();
+      return;
+    }
+  left.store(to, tile::LEFT_PITCH);
 }
 
 /* Stores a tile of sums, whose first element is that of row and column. */
@@ -58,7 +96,7 @@ __global__ static void __launch_bounds__(CONV_THREADS) conv_run_product(const st
   CUDA_SHARED(struct conv_tap, taps, 2 * n);
   const int column = (int)blockIdx.x * tile::COLUMNS, row = (int)blockIdx.y * tile::ROWS, group = (int)blockIdx.z;
   const int count = (it.windows.taps + n - 1) / n;
-  conv_staged<value, tile::ROWS, n> left = {};
+  conv_left<tile> left = {};
   conv_staged<value, n, tile::COLUMNS> right;
   conv_window<value> window[2];
   tile sums = {};
@@ -75,15 +113,8 @@ __global__ static void __launch_bounds__(CONV_THREADS) conv_run_product(const st
 
     if (i + 1 < count) {
       const struct conv_tap *const tap = taps + ((i + 1) & 1) * n;
-      const value *begin[2];
 
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const int k = left.column() + e;
-
-        begin[e] = (i + 1) * n + k < it.windows.taps ? (const value *)it.w + tap[k].weight + row * it.row_weights : NULL;
-      }
-      left.load_rows(begin, it.row_weights, it.rows - row);
+      conv_load_weights<tile>(it, group, row, (i + 1) * n, tap, &left, next);
       right.load_windows(it.windows, window, tap);
     }
     if (i >= 0) {
@@ -91,7 +122,7 @@ __global__ static void __launch_bounds__(CONV_THREADS) conv_run_product(const st
       conv_set_taps<n>(it, group, (i + 2) * n, taps + (i & 1) * n);
     }
     if (i + 1 < count) {
-      left.store(next, tile::LEFT_PITCH);
+      conv_store_left<tile>(it.copies, left, next);
       right.store(next + tile::LEFT, tile::RIGHT_PITCH);
     }
     __syncthreads();
@@ -99,14 +130,50 @@ __global__ static void __launch_bounds__(CONV_THREADS) conv_run_product(const st
   conv_store(it, sums, group, row, column);
 }
 
-/* parts (.., N, taps): sums of dy times windows over `part` positions each. */
+/* parts (.., N, taps): sums of dy times windows, over `part` positions each. */
 struct conv_gradient {
   struct conv_windows windows;
-  int rows; /* units of a group */
-  int part, row_tiles;
+  int rows;      /* units of a group */
+  int row_tiles; /* for them */
+  int part;      /* positions */
+  bool copies;   /* a unit's output in dy is whole pieces of 16 bytes */
   const void *images, *dy;
   float *parts;
 };
+
+/* The gradient of a position of y, of the group's unit `row`. */
+template <typename value>
+__device__ static const value *conv_gradient_at(const struct conv_gradient &it, int group, int row, int position)
+{
+  const struct conv_place place = conv_place_of(it.windows, position);
+
+  return (const value *)it.dy + (((size_t)place.image * it.windows.groups + group) * it.rows + row) *
+                                  it.windows.out.by + place.out;
+}
+
+/* Begins to load dy of a tile, positions first .. */
+template <typename tile>
+__device__ static void conv_load_gradient(const struct conv_gradient &it, int group, int row, int first, int end,
+                                          conv_left<tile> *left, typename tile::factor *to)
+{
+  const typename tile::value *begin[2];
+
+  if constexpr (tile::COPIES)
+    if (it.copies) {
+      const int position = first + tile::piece();
+
+      tile::copy(to, conv_gradient_at<typename tile::value>(it, group, row, position < end ? position : 0),
+                 position < end, it.windows.out.by, it.rows - row);
+      return;
+    }
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    const int position = first + left->column() + e;
+
+    begin[e] = position < end ? conv_gradient_at<typename tile::value>(it, group, row, position) : NULL;
+  }
+  left->load_rows(begin, it.windows.out.by, it.rows - row);
+}
 
 /* Blocks (taps / COLUMNS times rows / ROWS, parts, groups). */
 template <typename tile>
@@ -121,7 +188,7 @@ __global__ static void __launch_bounds__(CONV_THREADS) conv_run_gradient(const s
   const int row = (int)blockIdx.x % it.row_tiles * tile::ROWS, column = (int)blockIdx.x / it.row_tiles * tile::COLUMNS;
   const int first = (int)blockIdx.y * it.part, group = (int)blockIdx.z;
   const int end = win.positions - first < it.part ? win.positions : first + it.part, count = (end - first + n - 1) / n;
-  conv_staged<value, tile::ROWS, n> left = {};
+  conv_left<tile> left = {};
   conv_staged<value, tile::COLUMNS, n> right;
   tile sums = {};
 
@@ -132,25 +199,19 @@ __global__ static void __launch_bounds__(CONV_THREADS) conv_run_gradient(const s
     factor *const own = tiles + (i & 1) * tile::TILE, *const next = tiles + ((i + 1) & 1) * tile::TILE;
 
     if (i + 1 < count) {
+      const int next_first = first + (i + 1) * n;
       conv_window<value> window[2];
-      const value *begin[2];
 
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const int position = first + (i + 1) * n + left.column() + e;
-        const struct conv_place place = conv_place_of(win, position);
-        const size_t at = (((size_t)place.image * win.groups + group) * it.rows + row) * win.out.by + place.out;
-
-        window[e] = conv_window_of(win, (const value *)it.images, group, position, end);
-        begin[e] = position < end ? (const value *)it.dy + at : NULL;
-      }
-      left.load_rows(begin, win.out.by, it.rows - row);
+      for (int e = 0; e < 2; e++)
+        window[e] = conv_window_of(win, (const value *)it.images, group, next_first + right.column() + e, end);
+      conv_load_gradient<tile>(it, group, row, next_first, end, &left, next);
       right.load_windows(win, window, taps);
     }
     if (i >= 0)
       sums.add(own, own + tile::LEFT);
     if (i + 1 < count) {
-      left.store(next, tile::LEFT_PITCH);
+      conv_store_left<tile>(it.copies, left, next);
       right.store(next + tile::LEFT, tile::RIGHT_PITCH);
     }
     __syncthreads();
@@ -259,6 +320,7 @@ void cuda_conv2d_forward(struct trm_device *device, const struct trm_conv2d_forw
   it.out_size = it.windows.out.by;
   it.images = call->x;
   it.w = call->w;
+  it.copies = it.windows.taps % TENSOR_PIECE == 0 && (uintptr_t)call->w % 16 == 0;
   it.bias = call->bias;
   it.y = call->y;
   conv_launch(device, &it, call->type);
@@ -381,6 +443,7 @@ void cuda_conv2d_backward_weights(struct trm_device *device, const struct trm_co
   it.rows = (int)(call->conv.units / call->conv.groups);
   it.images = call->x;
   it.dy = call->dy;
+  it.copies = it.windows.out.by % TENSOR_PIECE == 0 && (uintptr_t)call->dy % 16 == 0;
   CONV_BY_TILE(device, call->type, it.rows, false,
                conv_launch_gradient<tile>(device, &it, call->beta, call->dw));
   if (call->db)

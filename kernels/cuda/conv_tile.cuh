@@ -19,6 +19,7 @@ template <int rows, bool by_steps, int steps, int pad> struct conv_sizes {
 template <typename values, int rows, bool by_steps> struct conv_floats : conv_sizes<rows, by_steps, 16, 1> {
   typedef values value;
   typedef float factor;
+  static constexpr bool COPIES = false;
   typedef conv_sizes<rows, by_steps, 16, 1> sizes;
   static constexpr int ACROSS = 16, DOWN = CONV_THREADS / ACROSS;
   float sum[rows / DOWN][CONV_COLUMNS / ACROSS];
@@ -65,6 +66,7 @@ struct conv_tensors : conv_sizes<rows, by_steps, 32, TENSOR_PIECE> {
   static constexpr int WARPS = CONV_THREADS / CUDA_WARP, WARPS_DOWN = rows < 64 ? 1 : 2;
   static constexpr int DOWN = rows / WARPS_DOWN / TENSOR_SIDE;
   static constexpr int ACROSS = CONV_COLUMNS * WARPS_DOWN / WARPS / TENSOR_SIDE;
+  static constexpr bool COPIES = TENSOR_CORES;
   tensor_sum sum[DOWN][ACROSS];
 
   /* of the warp's part */
@@ -72,6 +74,24 @@ struct conv_tensors : conv_sizes<rows, by_steps, 32, TENSOR_PIECE> {
   __device__ static int column() { return (int)threadIdx.x / CUDA_WARP / WARPS_DOWN * ACROSS * TENSOR_SIDE; }
 
 #if TENSOR_CORES
+  /* The first step of the thread's pieces of the left factor. */
+  __device__ static int piece() { return (int)threadIdx.x % (sizes::STEPS / TENSOR_PIECE) * TENSOR_PIECE; }
+
+  /* Begins to copy `count` rows of the left factor, row_step apart in memory; begin: of the thread's piece, whose
+   * address is a multiple of 16 bytes. Rows beyond, and pieces that are not inside, become zeros. */
+  __device__ static void copy(cuda_bf16 *left, const cuda_bf16 *begin, bool inside, int row_step, int count)
+  {
+    constexpr int pieces = sizes::STEPS / TENSOR_PIECE;
+
+#pragma unroll
+    for (int row = (int)threadIdx.x / pieces; row < rows; row += CONV_THREADS / pieces)
+      tensor_copy(left + row * sizes::LEFT_PITCH + piece(), row < count ? begin + row * row_step : begin,
+                  inside && row < count);
+    tensor_copies_end();
+  }
+
+  __device__ static void copied() { tensor_copies_wait<0>(); }
+
   __device__ void add(const cuda_bf16 *left, const cuda_bf16 *right)
   {
     left += row() * sizes::LEFT_PITCH;
@@ -107,6 +127,7 @@ struct conv_tensors : conv_sizes<rows, by_steps, 32, TENSOR_PIECE> {
       for (int e = 0; e < 8; e++)
 #pragma unroll
         for (int i = 0; i < DOWN; i++)
-          store(row() + i * TENSOR_SIDE + tensor_row(e), column() + j * TENSOR_SIDE + tensor_column(e), sum[i][j].at[e]);
+          store(row() + i * TENSOR_SIDE + tensor_row(e), column() + j * TENSOR_SIDE + tensor_column(e),
+                sum[i][j].at[e]);
   }
 };
