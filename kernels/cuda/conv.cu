@@ -266,7 +266,7 @@ static bool conv_fits(struct trm_device *device, const struct trm_conv2d *conv, 
 
   for (size_t count : counts)
     if (count > CONV_MOST) {
-      cuda_fail(device, "convolution of %zu images: an array of %zu values is too large for one call", b, count);
+      cuda_fail(device, "convolution of %zu images: %zu positions or values are too many for 32-bit indices", b, count);
       return false;
     }
   return true;

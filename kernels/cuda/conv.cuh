@@ -6,7 +6,7 @@
 
 enum {
   CONV_THREADS = 128,
-  CONV_MOST = 1 << 29,   /* positions, rows, columns, weights, values of an image: indices are 32-bit */
+  CONV_MOST = 1 << 29,   /* positions, weights, values of an image: indices are 32-bit */
   CONV_OUTSIDE = 1 << 29 /* a row that no image has */
 };
 
@@ -35,7 +35,7 @@ __device__ inline int conv_divide(int n, const struct conv_divider &it)
 struct conv_windows {
   int groups, c, in[2], image; /* image: values of all groups */
   int first[2], stride[2];
-  int taps, positions;             /* c times the kernel's size; B times the output's size */
+  int taps, positions; /* c times the kernel's size; B times the output's size */
   struct conv_divider kernel, kernel_row, out, out_row; /* sizes of a kernel and its row, of an output and its row */
 };
 
@@ -47,7 +47,7 @@ struct alignas(16) conv_tap {
 
 /* A column of the matrix. */
 template <typename value> struct conv_window {
-  const value *image;     /* the group's channels */
+  const value *image;      /* the group's channels */
   int offset, row, column; /* of the first tap, which may be outside of the image */
 };
 
@@ -80,12 +80,12 @@ __device__ inline conv_window<value> conv_window_of(const struct conv_windows &i
           row * it.in[1] + column, inside ? row : (int)CONV_OUTSIDE, column};
 }
 
-/* The tap of this number; those beyond the last one are outside of every image. The weight of (channel, ky, kx) is at
- * start + the sum of index times step. */
+/* The weight of tap (channel, kernel row, kernel column) is at start + the sum of indices times steps. */
 struct conv_weights {
   int start, step[3];
 };
 
+/* The tap of this number; those beyond the last one are outside of every image. */
 __device__ inline struct conv_tap conv_tap_of(const struct conv_windows &it, const struct conv_weights &at, int tap)
 {
   const int channel = conv_divide(tap, it.kernel), rest = tap - channel * it.kernel.by;
