@@ -1,6 +1,7 @@
 #!/bin/bash
 # A Slurm of one node, started for this test: the batch script of the quickstart is submitted as a user would, with
-# srun and with mpiexec, signaled so that it requeues and finishes, and as an array.
+# srun and with mpiexec, signaled so that it requeues and finishes, and as an array; commands that differ between ranks.
+# Then a Slurm of two nodes, for a heterogeneous job.
 set -u
 . "$(dirname "$0")/lib.sh"
 
@@ -13,32 +14,44 @@ work=$(mktemp -d)
 state=$work/state
 host=$(hostname -s)
 stop_slurm() { # jobs first: their steps outlive slurmd
+  local file pids=
   scancel --user="$(id -un)" 2> /dev/null
   for _ in $(seq 50); do
     [ -z "$(squeue -h 2> /dev/null)" ] && break
     sleep 0.2
   done
-  for pid in "$state"/slurmd.pid "$state"/slurmctld.pid "$state"/munge/pid; do
-    [ -f "$pid" ] && kill "$(cat "$pid")" 2> /dev/null
+  for file in "$state"/slurm*.pid; do
+    [ -f "$file" ] && pids+=" $(cat "$file")"
   done
+  # shellcheck disable=SC2086 # a list
+  for _ in $(seq 50); do
+    [ -n "$pids" ] && kill $pids 2> /dev/null || break
+    sleep 0.1
+  done
+}
+finish_slurm() {
+  stop_slurm
+  [ -f "$state/munge/pid" ] && kill "$(cat "$state/munge/pid")" 2> /dev/null
   sleep 0.3
   rm -rf "$work"
 }
-trap stop_slurm EXIT
+trap finish_slurm EXIT
 
-mkdir -p "$state/munge" "$state/ctld" "$state/spool"
+mkdir -p "$state/munge" "$state/ctld"
 chmod 755 "$work"; chmod 700 "$state/munge"
 head -c 128 /dev/urandom > "$state/munge/key"; chmod 600 "$state/munge/key"
 munged --force --key-file="$state/munge/key" --socket="$state/munge/socket" --pid-file="$state/munge/pid" \
   --log-file="$state/munge/log" --seed-file="$state/munge/seed" --num-threads=1 || fail "munged did not start"
 
-# ports of this test only, so that tests of several checkouts can run on one machine
-port=$((20000 + $$ % 20000))
-cat > "$state/slurm.conf" << EOF
+# start_slurm LINE NAME...: with this line of the configuration, nodes of these names, which all are this machine, and no
+# jobs. The ports are those of this test only, so that tests of several checkouts can run on one machine.
+start_slurm() {
+  local line=$1 name port=$((20000 + $$ % 20000)) next=0
+  shift
+  cat > "$state/slurm.conf" << EOF
 ClusterName=trireme
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$port
-SlurmdPort=$((port + 1))
 AuthType=auth/munge
 AuthInfo=socket=$state/munge/socket
 MpiDefault=pmi2
@@ -48,12 +61,13 @@ ReturnToService=2
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation=$state/ctld
-SlurmdSpoolDir=$state/spool
+SlurmdSpoolDir=$state/spool-%n
 SlurmctldPidFile=$state/slurmctld.pid
-SlurmdPidFile=$state/slurmd.pid
+SlurmdPidFile=$state/slurmd-%n.pid
 SlurmctldLogFile=$state/slurmctld.log
-SlurmdLogFile=$state/slurmd.log
+SlurmdLogFile=$state/slurmd-%n.log
 SchedulerType=sched/backfill
+$line
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
@@ -61,17 +75,26 @@ JobAcctGatherType=jobacct_gather/none
 JobRequeue=1
 KillWait=30
 MinJobAge=300
-NodeName=$host NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=cpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 EOF
+  for name; do
+    mkdir -p "$state/spool-$name"
+    echo "NodeName=$name NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + ++next)) CPUs=2 State=UNKNOWN" \
+      >> "$state/slurm.conf"
+  done
+  slurmctld -c || fail "slurmctld did not start"
+  for name; do
+    slurmd -N "$name" || fail "slurmd did not start"
+  done
+  for _ in $(seq 100); do
+    [ "$(sinfo -h -o %D%T 2> /dev/null)" = $#idle ] && return
+    sleep 0.2
+  done
+  tail "$state"/slurm*.log
+  fail "the nodes did not come up"
+}
 export SLURM_CONF=$state/slurm.conf
-slurmctld -c || fail "slurmctld did not start"
-slurmd || fail "slurmd did not start"
-for _ in $(seq 100); do
-  sinfo -h -o %T 2> /dev/null | grep -q idle && break
-  sleep 0.2
-done
-sinfo -h -o %T | grep -q idle || { tail "$state"/slurm*.log; fail "the node did not come up"; }
+start_slurm "" "$host"
 
 # A folder as the README leaves it: batch script, configuration, (small) data set.
 cp "$top_srcdir/experiments/quickstart/config.yaml" "$top_srcdir/experiments/quickstart/quickstart.sbatch" "$work"
@@ -79,11 +102,11 @@ cd "$work" || exit 99
 export TRIREME
 "$TRIREME" data make digits --out digits.h5 --train=8000 --test=1000 > make.log 2>&1 || fail "data make digits"
 
-# wait_for JOB: waits until it has left the queue; sets $job_state
+# wait_for JOB: waits until it has left the queue; sets $job_state, a line for each component
 wait_for() {
   for _ in $(seq 600); do
     job_state=$(scontrol show job "$1" 2> /dev/null | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p')
-    case $job_state in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) return ;; esac
+    case $job_state in COMPLETED* | FAILED* | CANCELLED* | TIMEOUT* | NODE_FAIL*) return ;; esac
     sleep 0.2
   done
 }
@@ -145,8 +168,12 @@ wait_for "$job"
 grep -q '^shares: measured' hybrid-"$job".log && grep -q '"ranks":2' run-mpmd/summary.json ||
   { cat hybrid-"$job".log; fail "mpmd.sbatch: not a job of two ranks with measured shares"; }
 "$TRIREME" train hybrid.yaml --run.dir=run-alone --parallel.shares=equal > alone.log 2>&1 || { cat alone.log; fail "one rank"; }
-awk -v a="$(json_number final_train_loss run-mpmd/summary.json)" -v b="$(json_number final_train_loss run-alone/summary.json)" \
-  'BEGIN { exit !(a > 0 && a - b < 1e-4 * b && b - a < 1e-4 * b) }' || fail "mpmd.sbatch: not the loss of one rank"
+has_loss_of_one_rank() {
+  awk -v a="$(json_number final_train_loss "$1/summary.json")" \
+    -v b="$(json_number final_train_loss run-alone/summary.json)" \
+    'BEGIN { exit !(a > 0 && a - b < 1e-4 * b && b - a < 1e-4 * b) }'
+}
+has_loss_of_one_rank run-mpmd || fail "mpmd.sbatch: not the loss of one rank"
 pass "srun --multi-prog: a rank on $fast, one on the CPU, the loss of one rank"
 
 # An array: each task has its own run directory and seed.
@@ -159,4 +186,19 @@ for task in 1 2; do
     { cat quickstart-*.log; fail "array task $task: not a separate run with seed $task"; }
 done
 pass "an array: two tasks, two run directories, two seeds"
+
+# A heterogeneous job of the same ranks: the backfill scheduler plans each component on a node of its own
+# (not so often above: a requeued job would begin before its former script has ended).
+stop_slurm
+start_slurm SchedulerParameters=bf_interval=1 one two
+cp "$top_srcdir/experiments/hybrid/hetjob.sbatch" .
+rm -f hybrid-*.log # numbers of jobs begin anew
+job=$(RUN=run-het CONFIG=hybrid.yaml FAST="--device.name=$fast" sbatch --parsable hetjob.sbatch) || fail "sbatch"
+wait_for "$job"
+[ "$job_state" = $'COMPLETED\nCOMPLETED' ] ||
+  { cat hybrid-"$job".log; fail "hetjob.sbatch: the components ended as $job_state"; }
+[ $fast = cpu ] || grep -q '^device: cuda' hybrid-"$job".log || { cat hybrid-"$job".log; fail "no rank on the GPU"; }
+grep -q '"ranks":2' run-het/summary.json || { cat hybrid-"$job".log; fail "hetjob.sbatch: not a job of two ranks"; }
+has_loss_of_one_rank run-het || fail "hetjob.sbatch: not the loss of one rank"
+pass "a heterogeneous job: a rank on $fast, one on the CPU, the loss of one rank"
 finish
