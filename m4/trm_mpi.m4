@@ -79,6 +79,7 @@ AS_IF([test $trm_have_mpi = yes],
      [pkg:*], [trm_mpi_from="pkg-config $trm_module"],
      [trm_mpi_from=$MPICC])
    AC_MSG_RESULT([$trm_mpi_version, from $trm_mpi_from])
+   TRM_FIND_MPI_CUDA
    TRM_FIND_MPIEXEC],
   [AC_MSG_RESULT([no])
    AS_IF([test "x$trm_mpi_given" != x],
@@ -87,6 +88,29 @@ AS_IF([test $trm_have_mpi = yes],
      [TRM_MISSING([MPI 3.1 or newer (mpi.h and its library)],
         [mpich libmpich-dev],
         [module load mpich    (or openmpi, cray-mpich, intel-mpi), or ./configure CC=mpicc])])])
+])
+
+# TRM_FIND_MPI_CUDA
+# -----------------
+# The function that says at run time whether the library takes a GPU's memory: MPICH's, or Open MPI's.
+AC_DEFUN([TRM_FIND_MPI_CUDA], [
+trm_mpi_cuda=no
+CFLAGS="$trm_save_CFLAGS $MPI_CFLAGS"
+LIBS="$MPI_LIBS $trm_save_LIBS"
+AC_MSG_CHECKING([how MPI says whether it takes a GPU's memory])
+AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>]],
+    [[int yes; return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &yes)]])],
+  [trm_mpi_cuda=MPIX_GPU_query_support
+   AC_DEFINE([HAVE_MPIX_GPU_QUERY_SUPPORT], [1], [Define if MPI has MPIX_GPU_query_support.])],
+  [AC_LINK_IFELSE([AC_LANG_PROGRAM([[
+#include <mpi.h>
+#include <mpi-ext.h>
+]], [[return MPIX_Query_cuda_support()]])],
+    [trm_mpi_cuda=MPIX_Query_cuda_support
+     AC_DEFINE([HAVE_MPIX_QUERY_CUDA_SUPPORT], [1], [Define if mpi-ext.h has MPIX_Query_cuda_support.])])])
+AC_MSG_RESULT([$trm_mpi_cuda])
+CFLAGS=$trm_save_CFLAGS
+LIBS=$trm_save_LIBS
 ])
 
 # TRM_FIND_MPIEXEC

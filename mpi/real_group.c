@@ -17,6 +17,7 @@ struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool sh
   real->window_errhandler = parent->window_errhandler;
   real->max_begin_bytes = parent->max_begin_bytes;
   real->base.ops = parent->base.ops;
+  real->base.device_memory = parent->base.device_memory;
   real->base.impl = real;
   MPI_Comm_rank(mpi, &real->base.rank);
   MPI_Comm_size(mpi, &real->base.size);

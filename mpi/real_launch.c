@@ -1,6 +1,7 @@
 /* Start and stop of MPI, failed MPI calls, and the check that a job was started as one job. If launcher and MPI library
  * use different protocols, each process becomes a separate job: N runs compute the same and overwrite one another's
  * files. The launcher's environment variables show it. */
+#include <config.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,9 @@
 #include "core/status.h"
 #include "mpi/real.h"
 #include "mpi/real_private.h"
+#ifdef HAVE_MPIX_QUERY_CUDA_SUPPORT
+#include <mpi-ext.h>
+#endif
 
 /* -- errors */
 
@@ -88,6 +92,18 @@ int trm_launch_require_single(const char *what)
 
 /* -- start and stop */
 
+/* The device whose memory the library takes in messages, by its own answer: libraries are built with and without. */
+static const char *launch_device_memory(void)
+{
+  int cuda = 0;
+#if defined HAVE_MPIX_GPU_QUERY_SUPPORT
+  MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &cuda);
+#elif defined HAVE_MPIX_QUERY_CUDA_SUPPORT
+  cuda = MPIX_Query_cuda_support();
+#endif
+  return cuda ? "cuda" : NULL;
+}
+
 /* Loader, service and training threads call MPI at the same time. */
 static int launch_check_threads(int provided)
 {
@@ -126,6 +142,7 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
   MPI_Errhandler_free(&errhandler);                    /* communicators keep a reference */
   MPI_Comm duplicate;
   MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
+  job.base.device_memory = launch_device_memory();
   *world = real_wrap(duplicate, &job, false);
   return TRM_OK;
 }

@@ -184,7 +184,8 @@ void cuda_copy(struct trm_device *device, void *to, const void *from, size_t byt
 
 /* -- copies beside the calls. CUDA's event of a trm_event is made with its first copy and destroyed by event_free. */
 
-/* Copies on a stream beside the calls, after those that have been made. */
+/* Copies on a stream beside the calls, after those that have been made. Of no bytes: the event ends with these calls,
+ * and other copies are not waited for. */
 static void copies_begin(struct trm_device *device, struct CUstream_st *beside, void *to, const void *from,
                          size_t bytes, enum cudaMemcpyKind kind, struct trm_event *event)
 {
@@ -196,6 +197,8 @@ static void copies_begin(struct trm_device *device, struct CUstream_st *beside, 
   event->impl = end;
   if (cuda_refuses(device))
     return;
+  if (bytes == 0)
+    beside = stream;
   if (error == cudaSuccess)
     error = (int)cudaEventRecord(state->calls, stream);
   if (error == cudaSuccess)

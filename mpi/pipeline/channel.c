@@ -61,28 +61,62 @@ bool channel_progress(struct channel *channel, bool all)
 /* Releases the buffers, when their sends are complete. */
 static void channel_release(struct channel *channel)
 {
+  struct trm_device *device = channel->device;
   for (int i = 0; i < CHANNEL_DEPTH; i++) {
     channel_wait(channel, i);
-    if (channel->buffer[i])
-      channel->device->ops->unpin(channel->device, channel->buffer[i]);
-    trm_free(channel->buffer[i]);
+    if (channel->direct) {
+      device->ops->release(device, channel->buffer[i]);
+    } else if (channel->buffer[i]) {
+      device->ops->unpin(device, channel->buffer[i]);
+      trm_free(channel->buffer[i]);
+    }
+    channel->buffer[i] = NULL;
   }
+  channel->capacity = 0;
+}
+
+static int channel_alloc(struct channel *channel, size_t bytes)
+{
+  struct trm_device *device = channel->device;
+  for (int i = 0; i < CHANNEL_DEPTH; i++) {
+    if (channel->direct) {
+      TRM_CHECK(device->ops->alloc(device, bytes, TRM_MEMORY_BUFFERS, &channel->buffer[i]));
+    } else {
+      channel->buffer[i] = trm_alloc(bytes, "messages between stages");
+      device->ops->pin(device, channel->buffer[i], bytes);
+    }
+  }
+  channel->capacity = bytes;
+  return channel->direct ? device->ops->sync(device) : TRM_OK; /* zeroed, before a message arrives there */
 }
 
 /* Makes the buffers large enough for all messages of the run. */
-static void channel_reserve(struct channel *channel)
+static int channel_reserve(struct channel *channel)
 {
   size_t max = 0;
   for (int i = 0; i < channel->messages; i++)
     max = channel_bytes(channel, i) > max ? channel_bytes(channel, i) : max;
   if (max <= channel->capacity)
-    return;
+    return TRM_OK;
   channel_release(channel);
-  for (int i = 0; i < CHANNEL_DEPTH; i++) {
-    channel->buffer[i] = trm_alloc(max, "messages between stages");
-    channel->device->ops->pin(channel->device, channel->buffer[i], max);
+  return channel_alloc(channel, max);
+}
+
+/* Begins the copy between a device array and the buffer of message `number`; the event tells when it is done. */
+static void channel_copy(struct channel *channel, void *to, const void *from, int number)
+{
+  struct trm_device *device = channel->device;
+  struct trm_event *event = &channel->event[number % CHANNEL_DEPTH];
+  const size_t n = channel_bytes(channel, number);
+  if (channel->direct) {
+    device->ops->copy(device, to, from, n);
+    device->ops->download_begin(device, channel->buffer, to, 0, event); /* of no bytes: the end of the calls */
+  } else if (channel->receives) {
+    device->ops->upload_begin(device, to, from, n, event);
+    device->ops->await(device, event);
+  } else {
+    device->ops->download_begin(device, to, from, n, event);
   }
-  channel->capacity = max;
 }
 
 /* Tags: 2 c for activations, 2 c + 1 for gradients, c the chunk of the stage that receives. */
@@ -113,16 +147,18 @@ void channels_create(struct channel channel[CHANNELS], struct trm_pipeline *pipe
   }
 }
 
-void channel_begin(struct channel *channel, struct trm_device *device, const size_t *rows, int messages)
+int channel_begin(struct channel *channel, struct trm_device *device, const size_t *rows, int messages)
 {
   if (!channel->open)
-    return;
+    return TRM_OK;
   channel->device = device;
+  channel->direct = trm_comm_takes_memory(channel->comm, device->ops->name);
   channel->rows = rows;
   channel->messages = messages;
-  channel_reserve(channel);
+  TRM_CHECK(channel_reserve(channel));
   channel->copied = channel->posted = 0;
   channel_progress(channel, false);
+  return TRM_OK;
 }
 
 void channel_end(struct channel *channel)
@@ -145,7 +181,7 @@ void channel_send(struct channel *channel, const void *from, int number)
   }
   const double before = comm->ops->clock(comm);
   if (n)
-    channel->device->ops->download_begin(channel->device, channel->buffer[at], from, n, &channel->event[at]);
+    channel_copy(channel, channel->buffer[at], from, number);
   channel->copied = number + 1;
   channel_progress(channel, false);
   *channel->comm_s += comm->ops->clock(comm) - before;
@@ -153,7 +189,9 @@ void channel_send(struct channel *channel, const void *from, int number)
 
 void channel_protect(struct channel *channel, int slot, int slots)
 {
-  for (int i = channel->copied - CHANNEL_DEPTH; channel->open && i < channel->copied; i++)
+  if (!channel->open || channel->direct) /* copies are calls */
+    return;
+  for (int i = channel->copied - CHANNEL_DEPTH; i < channel->copied; i++)
     if (i >= 0 && i % slots == slot)
       channel->device->ops->await(channel->device, &channel->event[i % CHANNEL_DEPTH]);
 }
@@ -172,10 +210,8 @@ void channel_receive(struct channel *channel, void *to, int number)
     return;
   channel_wait(channel, number);
   const double before = comm->ops->clock(comm);
-  if (n) {
-    channel->device->ops->upload_begin(channel->device, to, channel->buffer[at], n, &channel->event[at]);
-    channel->device->ops->await(channel->device, &channel->event[at]);
-  }
+  if (n)
+    channel_copy(channel, to, channel->buffer[at], number);
   channel->copied = number + 1;
   channel_post_ready(channel, number + 2, true); /* the next one at least */
   channel_progress(channel, false);

@@ -1,7 +1,9 @@
 /* A channel carries activations or gradients from one chunk of the model to the next, one message per micro-batch, in
- * order (private to mpi/pipeline). A few host buffers let receives be posted ahead and sends complete later. Copies
- * between them and a device with memory of its own run beside the passes: a message is sent when it has arrived in its
- * buffer, and a buffer takes another one when its copy to the device is done, by channel_progress. */
+ * order (private to mpi/pipeline). A few buffers let receives be posted ahead and sends complete later: a message is
+ * sent when it has arrived in its buffer, and a buffer takes another one when its copy to the array is done, by
+ * channel_progress. Buffers are host memory, and copies between them and a device with memory of its own run beside the
+ * passes; where the communicator takes that memory (trm_comm.device_memory), they are the device's, and copies are its
+ * calls: no message goes through the host's memory. */
 #pragma once
 
 #include "core/comm.h"
@@ -23,7 +25,8 @@ struct channel {
   int messages;                 /* no receives are posted beyond */
   size_t capacity;              /* bytes of each buffer */
   struct trm_device *device;    /* of the run; NULL before the first one */
-  void *buffer[CHANNEL_DEPTH];  /* host */
+  bool direct;                  /* buffers are in the device's memory */
+  void *buffer[CHANNEL_DEPTH];
   struct trm_request *request[CHANNEL_DEPTH];
   struct trm_event event[CHANNEL_DEPTH]; /* of the buffer's copy to or from the device */
   int copied; /* messages of the run whose copies have begun */
@@ -33,9 +36,9 @@ struct channel {
 
 /* comm: the stages. Times waiting and copying are added to the pipeline's wait_s and comm_s. */
 void channels_create(struct channel channel[CHANNELS], struct trm_pipeline *pipeline, struct trm_comm *comm, int chunk);
-/* Begins a run of messages, and posts the first receives. Of an earlier run only sends may be in flight. end: begins
- * the sends that are left, and waits for all copies. */
-void channel_begin(struct channel *channel, struct trm_device *device, const size_t *rows, int messages);
+/* Begins a run of messages, and posts the first receives. Of an earlier run only sends may be in flight. Fails if the
+ * device has no room for the buffers. end: begins the sends that are left, and waits for all copies. */
+int channel_begin(struct channel *channel, struct trm_device *device, const size_t *rows, int messages);
 void channel_end(struct channel *channel);
 /* Sends message `number` from a device array (rows, width), now or when channel_progress finds that it is in its
  * buffer. Calls that write the array come after channel_protect. */

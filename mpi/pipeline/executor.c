@@ -53,11 +53,7 @@ static int executor_wait(void *context)
 {
   struct executor *e = context;
   struct trm_device *device = e->device;
-  if (!e->mark) {
-    e->mark = trm_alloc(sizeof *e->mark, "the pipeline");
-    device->ops->pin(device, e->mark, sizeof *e->mark);
-  }
-  device->ops->download_begin(device, e->mark, device->number, sizeof *e->mark, &e->marked);
+  device->ops->download_begin(device, e, device->number, 0, &e->marked);
   while (!device->ops->event_done(device, &e->marked))
     executor_progress(e);
   return device->ops->sync(device);
@@ -65,12 +61,10 @@ static int executor_wait(void *context)
 
 void executor_free_mark(struct executor *e)
 {
-  if (!e->mark)
+  if (!e->device)
     return;
   e->device->ops->event_wait(e->device, &e->marked);
   e->device->ops->event_free(e->device, &e->marked);
-  e->device->ops->unpin(e->device, e->mark);
-  trm_free(e->mark);
 }
 
 /* Receives the message of an action into a device array. Messages of earlier passes are sent before this rank

@@ -16,8 +16,7 @@ struct executor {
   struct versions versions;
   struct batch_losses losses;
   struct trm_device *device;  /* from the first run on */
-  double *mark;               /* host: the target of a copy that ends when the calls before it have; owned */
-  struct trm_event marked;    /* of it */
+  struct trm_event marked;    /* of a copy of no bytes: it ends when the calls before it have */
   struct trm_input *input;    /* (slots) set by run->input, for the chunk that reads features or targets */
   struct trm_input rows_only; /* input of all other chunks */
   int slots;

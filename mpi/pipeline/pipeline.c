@@ -99,7 +99,7 @@ static int pipeline_run_begin(struct executor *e, const struct trm_pipeline_run 
   }
   for (int c = 0; c < pipeline->schedule.chunks; c++)
     for (int kind = 0; kind < (backward ? CHANNELS : GRADIENT_IN); kind++)
-      channel_begin(&e->channel[c][kind], e->device, e->rows, (int)count);
+      TRM_CHECK(channel_begin(&e->channel[c][kind], e->device, e->rows, (int)count));
   return TRM_OK;
 }
 

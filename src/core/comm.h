@@ -2,7 +2,9 @@
  *
  * Implemented by mpi/real.c over MPI, by mpi/virtual.c for many ranks in one process and virtual time, and by
  * comm_self.c for one rank without MPI. A communicator is a handle; copies of the handle are the same communicator.
- * All buffers are host memory, counts are elements.
+ * All buffers are host memory, counts are elements. Messages of point-to-point calls may lie in a device's memory where
+ * device_memory says so, each side by itself: calls of the device that write what is sent, or access what a message is
+ * received into, must be done before.
  * Errors inside a collective cannot be returned by one rank alone: an implementation that fails says so and aborts the
  * job; so the slots below that return void either succeed or do not return.
  * Threads: the thread that a rank began with calls the collective slots, create and free. Point-to-point, requests,
@@ -14,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/api.h"
 #include "core/choices.h"
@@ -172,7 +175,16 @@ struct trm_comm {
   const struct trm_comm_ops *ops;
   int rank, size;
   void *impl; /* of the implementation */
+  /* trm_device_ops.name of the device whose memory send_begin and receive_begin take, too, as found at run time. NULL:
+   * none. */
+  const char *device_memory;
 };
+
+/* Returns true if messages may lie in the memory of devices of this name. */
+static inline bool trm_comm_takes_memory(const struct trm_comm *comm, const char *device)
+{
+  return comm->device_memory && strcmp(comm->device_memory, device) == 0;
+}
 
 /* The communicator of one rank, without MPI. Nothing to release. */
 extern const struct trm_comm_ops trm_comm_self_ops;

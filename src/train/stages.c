@@ -43,6 +43,9 @@ void trainer_stages_log_partition(const struct trainer *t)
                  100 * trm_balance_seconds(&t->full_model, chunks[p].first, chunks[p].last) / all);
     trm_info("pipeline: cut before item%s %s of the modeled work", chunk_count > 2 ? "s" : "", text);
   }
+  if (!t->modules->device->host_memory)
+    trm_info("pipeline: messages: %s", trm_comm_takes_memory(t->comm, t->modules->device->ops->name) ?
+             "device memory" : "staged through host memory");
   trm_free(text);
   trm_free(chunks);
 }

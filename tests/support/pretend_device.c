@@ -417,6 +417,7 @@ static void pretend_upload_begin(struct trm_device *device, void *to, const void
   pretend_begin(device, pretend_do_poison, &(struct bytes_copied){real, NULL, bytes}, sizeof(struct bytes_copied),
                 NULL);
   pretend_fly(device, true, to, real, host, bytes, event);
+  pretend_of(device)->record.uploads += bytes > 0;
 }
 
 static void pretend_download_begin(struct trm_device *device, void *host, const void *from, size_t bytes,
@@ -428,6 +429,7 @@ static void pretend_download_begin(struct trm_device *device, void *host, const 
   pretend_record(device, "download_begin", &(struct bytes_copied){host, from, bytes}, sizeof(struct bytes_copied));
   memset(host, 0xff, bytes);
   pretend_fly(device, false, from, host, real, bytes, event);
+  pretend_of(device)->record.downloads += bytes > 0;
 }
 
 static void pretend_make_copy(struct pretend *p, struct flight *f)
@@ -710,6 +712,13 @@ int pretend_device_open(struct trm_device *device, int threads)
 struct trm_device *pretend_device_cpu(struct trm_device *device)
 {
   return &pretend_of(device)->cpu;
+}
+
+void *pretend_device_memory(struct trm_device *device, const void *pointer, size_t bytes)
+{
+  return pretend_within(pretend_of(device)->seen, pointer)
+           ? pretend_real(device, __func__, pointer, bytes, TRM_READS | TRM_WRITES)
+           : (void *)pointer;
 }
 
 size_t pretend_device_bytes(const struct trm_device *device)

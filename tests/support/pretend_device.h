@@ -17,6 +17,7 @@ extern const struct trm_device_ops pretend_device_few_ops; /* with two kernels: 
 struct pretend_device_record {
   size_t calls, waits; /* waits: the host waited for the device */
   size_t beside_uploads, beside_downloads; /* kernels that were called with such a copy in flight, before its await */
+  size_t uploads, downloads; /* such copies that were begun, of some bytes */
   uint64_t digest;     /* of the calls in order, with their arguments; of those that are replayed, the recording */
   size_t replays;      /* of recorded calls, each of them one call */
 };
@@ -26,6 +27,9 @@ struct pretend_device_record pretend_device_record(struct trm_device *device);
 int pretend_device_open(struct trm_device *device, int threads);
 /* Returns the CPU device that computes. */
 struct trm_device *pretend_device_cpu(struct trm_device *device);
+/* Returns where this device memory is, for a library that accesses it by itself: at once, whatever calls are queued.
+ * Host pointers stay what they are. */
+void *pretend_device_memory(struct trm_device *device, const void *pointer, size_t bytes);
 /* Returns the bytes that are allocated. */
 size_t pretend_device_bytes(const struct trm_device *device);
 /* Lets the device refuse to replay what has been recorded, as if memory of its own had been replaced. */

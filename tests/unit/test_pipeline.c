@@ -265,6 +265,50 @@ static void test_copies(void)
   pretend_device_close(&pretend);
 }
 
+/* -- a communicator that takes the pretend device's memory: at once, as a library does that reads it by itself */
+
+static struct trm_device reader;
+static struct trm_comm_ops reading_ops;
+static const struct trm_comm_ops *host_ops;
+
+static void read_and_send(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
+                          struct trm_request **request)
+{
+  host_ops->send_begin(comm, pretend_device_memory(&reader, data, count * trm_type_bytes(type)), count, type, to, tag,
+                       request);
+}
+
+static void receive_and_write(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
+                              struct trm_request **request)
+{
+  host_ops->receive_begin(comm, pretend_device_memory(&reader, data, count * trm_type_bytes(type)), count, type, from,
+                          tag, request);
+}
+
+/* Messages between device memory have the bits of staged ones, and none is copied by way of the host. */
+static void test_device_memory(void)
+{
+  CU_ASSERT_PTR_NULL(world->device_memory); /* the tests' library was built without */
+  host_ops = world->ops;
+  reading_ops = *host_ops;
+  reading_ops.send_begin = read_and_send;
+  reading_ops.receive_begin = receive_and_write;
+  for (int direct = 0; direct < 2; direct++) {
+    CU_ASSERT_FATAL(pretend_device_open(&reader, 1) == TRM_OK);
+    world->ops = direct ? &reading_ops : host_ops;
+    world->device_memory = direct ? "pretend" : NULL;
+    large(&reader);
+    const struct pretend_device_record record = pretend_device_record(&reader);
+    if (direct)
+      CU_ASSERT(record.uploads == 0 && record.downloads == 0)
+    else
+      CU_ASSERT(world->size == 1 || (record.uploads > 0 && record.downloads > 0));
+    world->ops = host_ops;
+    world->device_memory = NULL;
+    pretend_device_close(&reader);
+  }
+}
+
 /* -- gradients released after each micro-batch (parameter providers) */
 
 struct keeper {
@@ -491,6 +535,7 @@ int main(int argc, char **argv)
                          {"gpt, tied", test_gpt},
                          {"large messages", test_large},
                          {"copies beside passes", test_copies},
+                         {"messages in device memory", test_device_memory},
                          {"gradients with a parameter provider", test_given},
                          {"idle times", test_bubble},
                          {"balanced cut", test_balance},
