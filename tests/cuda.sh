@@ -10,10 +10,11 @@ scratch
 export TRIREME_MODULES=$module
 
 # refused TEXT VARIABLE=VALUE...: train --device.name=cuda ends with status 1 and one line with TEXT
+model="mlp 784-64-10 relu"
 refused() {
   local text=$1 status=0
   shift
-  env "$@" "$TRIREME" train --model="mlp 784-64-10 relu" --data.file=digits.h5 --train.steps=1 --device.name=cuda \
+  env "$@" "$TRIREME" train --model="$model" --data.file=digits.h5 --train.steps=1 --device.name=cuda \
     --run.dir=refused > refused.log 2>&1 || status=$?
   grep -q "error: .*$text" refused.log || { cat refused.log; fail "the message should have: $text"; }
   [ $status = 1 ] || fail "status $status for: $text"
@@ -31,6 +32,8 @@ refused "no NVIDIA driver" TRM_MOCK_GPUS=none
 refused "too old: it supports CUDA 11.2, and this build needs 12.4" TRM_MOCK_GPUS=old
 refused "no GPU" TRM_MOCK_GPUS=0
 refused "GPU 0 has no room for .*GiB are needed, .*are free" TRM_MOCK_BYTES=300000
+model="mlp 784-10-100000-10 relu" refused "no room for activations.*planned for passes of .* rows: activations 0.19 GiB in all" \
+  TRM_MOCK_BYTES=30000000
 
 # same NAME RANKS TOLERANCE ARGUMENTS...: the run on the module has the CPU's training loss
 same() {

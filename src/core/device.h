@@ -113,7 +113,7 @@ struct trm_device {
   void *impl;        /* the implementation's */
   struct trm_device *host; /* the CPU beside a device that has memory of its own or lacks kernels; else NULL */
   double *number;          /* device, one: a result on its way to the host; NULL with host_memory */
-  size_t memory_bytes;     /* of its own memory, free when it was opened; 0 with host_memory */
+  size_t memory_bytes;     /* of its own memory, free after opening took its own; 0 with host_memory */
   bool graphs;             /* calls that repeat are recorded, if it can (core/recordings.h); false after open */
 };
 

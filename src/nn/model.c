@@ -180,16 +180,13 @@ void trm_model_free(struct trm_model *model)
   *model = (struct trm_model){0};
 }
 
-static int model_alloc_array(struct trm_model *model, size_t bytes, void **array)
+static bool model_separates_transient(const struct trm_model *model)
 {
-  TRM_CHECK(model->device->ops->alloc(model->device, bytes, TRM_MEMORY_ACTIVATIONS, array));
-  model->arena_bytes += bytes;
-  return TRM_OK;
+  return model->slots > 1 || model->chunks > 1;
 }
 
-static int model_alloc_chunk(struct trm_model *model, struct trm_chunk *chunk)
+static struct trm_arena_plan *model_plan_chunk(const struct trm_model *model, const struct trm_chunk *chunk)
 {
-  const size_t slots = (size_t)model->slots;
   const bool rounds = model->values != TRM_VALUES_F32;
   const struct trm_arena_request request = {.rows = model->max_rows,
                                             .training = model->training,
@@ -198,17 +195,17 @@ static int model_alloc_chunk(struct trm_model *model, struct trm_chunk *chunk)
                                             .copy_weights = rounds && !model->w,
                                             .recompute_blocks = model->recompute,
                                             .loss_chunk = chunk->last == model->layers ? model->loss_chunk : 0,
-                                            .separate_transient = slots > 1 || model->chunks > 1};
-  chunk->plan = trm_arena_plan_create(model->layer, chunk->first, chunk->last, &request);
-  chunk->arena = trm_alloc(slots * sizeof *chunk->arena, "activations");
-  for (size_t slot = 0; slot < slots; slot++)
-    TRM_CHECK(model_alloc_array(
-      model, request.separate_transient ? chunk->plan->transient_offset : chunk->plan->bytes, &chunk->arena[slot]));
-  return TRM_OK;
+                                            .separate_transient = model_separates_transient(model)};
+  return trm_arena_plan_create(model->layer, chunk->first, chunk->last, &request);
 }
 
-/* Allocates the arrays of a single pass, which all chunks and slots share. */
-static int model_alloc_transient(struct trm_model *model)
+static size_t model_arena_bytes(const struct trm_model *model, const struct trm_arena_plan *plan)
+{
+  return model_separates_transient(model) ? plan->transient_offset : plan->bytes;
+}
+
+/* Bytes of the arrays of a single pass, which all chunks and slots share. */
+static size_t model_transient_bytes(const struct trm_model *model)
 {
   size_t max = 0;
   for (int c = 0; c < model->chunks; c++) {
@@ -216,19 +213,45 @@ static int model_alloc_transient(struct trm_model *model)
     if (plan->transient_offset <= plan->bytes && max < plan->bytes - plan->transient_offset)
       max = plan->bytes - plan->transient_offset;
   }
-  return max ? model_alloc_array(model, max, &model->transient) : TRM_OK;
+  return max;
 }
 
-static int model_alloc_tied_gradient(struct trm_model *model)
+static size_t model_tied_gradient_bytes(const struct trm_model *model)
 {
   for (int i = 0; i < model->layers && model->accumulates && model->training; i++)
-    if (model->layer[i].shared) {
-      void *memory;
-      TRM_CHECK(model_alloc_array(model, model->layer[i].parameter[0].count * sizeof(float), &memory));
-      model->tied_gradient = memory;
-      break;
-    }
-  return TRM_OK;
+    if (model->layer[i].shared)
+      return model->layer[i].parameter[0].count * sizeof(float);
+  return 0;
+}
+
+/* Plans all arenas, before any memory is allocated. */
+static void model_plan_arenas(struct trm_model *model)
+{
+  model->arena_bytes = 0;
+  for (int c = 0; c < model->chunks; c++) {
+    struct trm_chunk *chunk = &model->chunk[c];
+    chunk->plan = model_plan_chunk(model, chunk);
+    chunk->arena = trm_alloc((size_t)model->slots * sizeof *chunk->arena, "activations");
+    model->arena_bytes += (size_t)model->slots * model_arena_bytes(model, chunk->plan);
+  }
+  model->arena_bytes += model_transient_bytes(model) + model_tied_gradient_bytes(model);
+}
+
+static int model_alloc_array(struct trm_model *model, size_t bytes, void **array)
+{
+  return model->device->ops->alloc(model->device, bytes, TRM_MEMORY_ACTIVATIONS, array);
+}
+
+static int model_alloc_arenas(struct trm_model *model)
+{
+  const size_t transient = model_transient_bytes(model), tied = model_tied_gradient_bytes(model);
+  for (int c = 0; c < model->chunks; c++)
+    for (int slot = 0; slot < model->slots; slot++)
+      TRM_CHECK(model_alloc_array(model, model_arena_bytes(model, model->chunk[c].plan),
+                                  &model->chunk[c].arena[slot]));
+  if (transient > 0)
+    TRM_CHECK(model_alloc_array(model, transient, &model->transient));
+  return tied > 0 ? model_alloc_array(model, tied, (void **)&model->tied_gradient) : TRM_OK;
 }
 
 /* Allocates the copy of the weights that products read, unless there is one. */
@@ -253,11 +276,8 @@ static int model_alloc(struct trm_model *model, struct trm_device *device, size_
   model->bound_recompute = model->recompute;
   model->bound_loss_chunk = model->loss_chunk;
   model->slots = slots;
-  model->arena_bytes = 0;
-  for (int c = 0; c < model->chunks; c++)
-    TRM_CHECK(model_alloc_chunk(model, &model->chunk[c]));
-  TRM_CHECK(model_alloc_transient(model));
-  TRM_CHECK(model_alloc_tied_gradient(model));
+  model_plan_arenas(model);
+  TRM_CHECK(model_alloc_arenas(model));
   const struct trm_layer *last = &model->layer[model->layers - 1];
   const size_t each = rows * model->targets;
   const size_t scratch = last->output_sharded ? 2 + TRM_SCORES_FIELDS * (1 + (size_t)last->tensor_size) : 0;

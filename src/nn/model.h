@@ -64,7 +64,7 @@ struct trm_model {
   const float *shared_w;     /* trm_model_share_rounded */
   trm_bf16 *shared_rounded;
   /* activations, planned for max_rows */
-  size_t max_rows, arena_bytes; /* of all chunks and slots */
+  size_t max_rows, arena_bytes; /* of all chunks and slots; planned, if bind has failed */
   bool training;                /* bound with gradients */
   int bound_recompute;          /* the `recompute` of the last bind */
   size_t bound_loss_chunk;      /* likewise */

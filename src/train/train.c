@@ -282,6 +282,17 @@ static void train_agree_on_devices(struct trainer *t)
   t->device_memory = separate;
 }
 
+/* Adds to the error of a device without room for the activations what was planned of them, and what takes less. */
+static int train_explain_activations(const struct trainer *t, int status)
+{
+  char *reason = trm_strdup(trm_error_text());
+  trm_error(status, "%s; planned for passes of %zu rows: activations %.2f GiB in all (less: train.batch, more: "
+            "train.accumulate; parallel.recompute; train.activations=bf16; on more ranks parallel.pipeline, "
+            "parallel.tensor)", reason, t->model.max_rows, (double)t->model.arena_bytes / 1073741824.0);
+  trm_free(reason);
+  return status;
+}
+
 static int train_set_up(struct trainer *t)
 {
   struct trm_comm *process = t->comm->ops->split_node(t->comm, TRM_SHARE_PROCESS);
@@ -312,6 +323,8 @@ static int train_set_up(struct trainer *t)
   trm_model_share_rounded(&t->model, t->strategy.w, t->strategy.rounded);
   int status = trm_model_bind_slots(&t->model, t->modules->device, w, t->arrays.g, max_rows, true, t->slots);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
+  if (status != TRM_OK && !t->modules->device->host_memory)
+    train_explain_activations(t, status);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
   TRM_CHECK(train_set_costs(t, allocated));
