@@ -29,7 +29,8 @@ echo '{"bench":"step","work":"mlp","peer":"pytorch","mode":"compiled","values":"
 END
 chmod +x bin/*
 run_parts 0 "$build"
-parts="build data operators losses-mlp losses-lenet5 losses-gpt bfloat16 layouts methods two-ranks-one-gpu gpu-and-cpu
+parts="build data operators losses-mlp losses-lenet5 losses-gpt bfloat16 layouts methods graphs
+  two-ranks-one-gpu gpu-and-cpu
   steps products peer memcheck racecheck synccheck"
 for part in $parts; do
   grep -q "^| $part | passed | [0-9]* |$" out/table.md || { cat out/table.md; fail "$part"; }
@@ -37,10 +38,11 @@ done
 pass "all parts"
 grep -q "^Date: $(date -u +%Y)-.* Device: the mock" out/table.md || { cat out/table.md; fail "date and device"; }
 grep -q '^| mlp | f32 | 4 | [0-9.]* | [0-9]* | 250 | [0-9.]* | compiled |$' out/table.md &&
+  grep -q '^| mlp, no graphs | f32 | 4 | [0-9.]* |' out/table.md &&
   grep -q '^| lenet5 | bf16 | 1 | [0-9.]* | [0-9.]* | - | - |  |$' out/table.md &&
   grep -q '^| 16 x 16 x 16 nn | f32 | [0-9.]* | [0-9.]* | 2 | [0-9.]* | torch.mm |$' out/table.md ||
   { cat out/table.md; fail "the tables"; }
-[ "$(grep -c '"bench":"step"' out/rows.jsonl)" = 6 ] || { cat out/rows.jsonl; fail "rows"; }
+[ "$(grep -c '"bench":"step"' out/rows.jsonl)" = 7 ] || { cat out/rows.jsonl; fail "rows"; }
 pass "tables of steps and products"
 
 TRM_MOCK_GPUS=none run_parts 1 --parts=losses-mlp,steps "$build"

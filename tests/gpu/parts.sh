@@ -98,24 +98,28 @@ sizes() {
     mlp_model="mlp 784-16-10 relu" gpt_model="gpt layers=1 heads=2 dim=16 context=16"
     step_rows="mlp|mlp 16-8-4 relu|4|f32|
 mlp|mlp 16-8-4 relu|4|bf16|
+mlp, no graphs|mlp 16-8-4 relu|4|f32|--device.graphs=no
 lenet5|lenet5|1|bf16|
 gptchar|gpt layers=1 heads=2 dim=16 context=16|1|bf16|$adamw"
     product_shapes=16x16x16,8x24x16:nt
     checked="softmax: extremes|recorded"
     return
   fi
-  train=12800 mlp_steps=200 image_steps=200 gpt_steps=200 few=40 batch=64 gpt_batch=8 step_flags=(--steps=20 --warmup=5)
+  train=12800 mlp_steps=200 image_steps=200 gpt_steps=200 few=40 batch=64 gpt_batch=8 step_flags=(--steps=20 --warmup=10)
   mlp_model="mlp 784-256-10 relu" gpt_model="gpt layers=2 heads=4 dim=64 context=64"
   step_rows="mlp|mlp 784-2048-2048-10 relu|256|f32|
 mlp|mlp 784-2048-2048-10 relu|256|bf16|
 lenet5|lenet5|64|f32|
 lenet5|lenet5|64|bf16|
+lenet5, no graphs|lenet5|64|bf16|--device.graphs=no
 resnet20|resnet20|128|f32|
 resnet20|resnet20|128|bf16|
 resnet18|resnet18|64|bf16|
 gptchar|gpt layers=6 heads=6 dim=384 context=256|64|bf16|$adamw
+gptchar, no graphs|gpt layers=6 heads=6 dim=384 context=256|64|bf16|$adamw --device.graphs=no
 gpt2-124m|gpt2-124m|16|bf16|$adamw
 gpt2-124m|gpt2-124m|32|bf16|$adamw
+gpt2-124m, no graphs|gpt2-124m|32|bf16|$adamw --device.graphs=no
 gpt2-124m|gpt2-124m|64|bf16|$adamw"
   product_shapes=1024x1024x1024,4096x4096x4096,8192x8192x8192,16384x3072x768:nt,16384x768x3072:nt,16384x50257x768:nt
   checked="gemm against|convolution against|softmax|layer norm|attention|embedding|sums in|updates against|bfloat16|recorded"
@@ -194,6 +198,13 @@ methods() {
     curves_agree method.cpu method.cuda 1e-4 && run_on workers 2 cuda --strategy.name=asgd
 }
 
+# Recorded calls have the bits of single ones.
+graphs() {
+  options mlp
+  run+=(--train.steps="$few" --train.accumulate=2)
+  run_on graphs.no 1 cuda --device.graphs=no && run_on graphs.yes 1 cuda && curves_agree graphs.no graphs.yes 0
+}
+
 two_ranks() {
   options mlp
   run_on one.cpu 1 cpu && run_on two.cuda 2 cuda && curves_agree one.cpu two.cuda 1e-4
@@ -235,7 +246,7 @@ peer() {
   [ -n "$mock" ] || python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
     { missing "PyTorch has no CUDA"; return; }
   while IFS='|' read -r name model batch values flags; do
-    echo "$name $batch $values"
+    case $name in *"no graphs") ;; *) echo "$name $batch $values" ;; esac
   done <<< "$step_rows" > peer.txt
   limited python3 "$here/peer.py" --shapes="$product_shapes" ${mock:+--mock} < peer.txt > peer.out
   local status=$?
