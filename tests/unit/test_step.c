@@ -241,14 +241,14 @@ static int run_micro_batches(struct run *run, const struct recipe *r, size_t row
   return s->ops->step(s, 0, sums);
 }
 
-/* Steps of recorded calls have the bits of others: with whole batches, micro-batches and a smaller last batch; after the
- * first ones a step is a replay for each pass and one for the update. */
+/* Steps of recorded calls have the bits of others: with whole batches, micro-batches of a row and a smaller last batch;
+ * after the first ones a step is a replay for each pass and one for the update. */
 static void test_recorded(void)
 {
   enum { ALL = 24, EPOCH = 4 };
 
   for (size_t k = 0; k < sizeof recipes / sizeof *recipes; k++)
-    for (size_t passes = 1; passes <= 2; passes++) {
+    for (int whole = 0; whole < 2; whole++) {
       struct trm_device pretend[2];
       struct run run[2];
       struct pretend_device_record record;
@@ -259,19 +259,18 @@ static void test_recorded(void)
         run_open(&run[graphs], &recipes[k], &pretend[graphs]);
       }
       for (int i = 0; i < ALL; i++) {
-        const size_t rows = i % EPOCH == EPOCH - 1 ? 2 : ROWS;
+        const size_t rows = i % EPOCH == EPOCH - 1 ? 2 : ROWS, micro = whole ? rows : 1;
         struct trm_loss_sums sums[2];
 
         for (int graphs = 0; graphs < 2; graphs++) {
           pretend_device_record(&pretend[graphs]);
-          CU_ASSERT_EQUAL_FATAL(
-            run_micro_batches(&run[graphs], &recipes[k], rows, rows / passes, &sums[graphs]), TRM_OK);
+          CU_ASSERT_EQUAL_FATAL(run_micro_batches(&run[graphs], &recipes[k], rows, micro, &sums[graphs]), TRM_OK);
           record = pretend_device_record(&pretend[graphs]);
-          CU_ASSERT_EQUAL(record.waits == 1 || i < STEADY, true);
+          CU_ASSERT(record.waits == 1 || i < STEADY || !whole); /* for a buffer, with many passes */
         }
         CU_ASSERT_EQUAL(memcmp(&sums[0], &sums[1], sizeof *sums), 0);
         if (i >= ALL / 2)
-          CU_ASSERT_EQUAL(record.replays, passes + 1);
+          CU_ASSERT_EQUAL(record.replays, rows / micro + 1);
       }
       float *a = run_state(&run[0]), *b = run_state(&run[1]);
       CU_ASSERT_EQUAL(memcmp(a, b, TRM_MAX_STATES * run[0].strategy.elements * sizeof *a), 0);
