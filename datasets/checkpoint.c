@@ -18,6 +18,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "checkpoint_verify.h"
 #include "datasets.h"
 #include "encoding.h"
 #include "h5.h"
@@ -45,7 +46,8 @@ static const struct {
   FIELD(best_updates, INTEGER, false), FIELD(stale_evaluations, INTEGER, false), FIELD(best_loss, REAL, false),
   FIELD(best_accuracy, REAL, false), FIELD(wall_s, REAL, false), FIELD(train_s, REAL, true),
   FIELD(epoch_loss, REAL, true), FIELD(epoch_rows, REAL, true), FIELD(weights_only, INTEGER, true),
-  FIELD(config, TEXT, false), FIELD(validation, TEXT, true), FIELD(data_digest, TEXT, true),
+  FIELD(config, TEXT, false), FIELD(weights_sha256, TEXT, false), FIELD(validation, TEXT, true),
+  FIELD(data_digest, TEXT, true),
 #undef FIELD
   {"model", offsetof(struct trm_checkpoint, model_text), TEXT, false},
   {"loss", offsetof(struct trm_checkpoint, loss_name), TEXT, false},
@@ -162,13 +164,10 @@ static int checkpoint_undone_write(hid_t file, const char *path, const struct tr
 static int checkpoint_file_write(hid_t file, const char *path, const struct trm_checkpoint *c,
                                  const struct trm_model *model)
 {
-  char hex[65];
-  TRM_CHECK(trm_model_hash_tensors(model, c->read_tensor, c->read_tensor_context, hex));
   const bool done =
     checkpoint_fields_put(file, c) && checkpoint_spec_put(file, &c->spec) &&
     (!c->class_names || h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
-    encoding_put(file, &c->encoding) && h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) &&
-    h5_put_text(file, "weights_sha256", hex);
+    encoding_put(file, &c->encoding) && h5_put_texts(file, "state_names", c->state_name, (size_t)c->states);
   if (!done)
     return h5_error(path, "cannot be written");
   TRM_CHECK(checkpoint_undone_write(file, path, c));
@@ -190,6 +189,9 @@ static int checkpoint_write(const char *path, const struct trm_checkpoint *check
     c.read_tensor = checkpoint_flat_tensor;
     c.read_tensor_context = &flat;
   }
+  char hex[65];
+  TRM_CHECK(trm_model_hash_tensors(model, c.read_tensor, c.read_tensor_context, hex));
+  c.weights_sha256 = hex;
   struct h5_output output;
   TRM_CHECK(h5_output_open(&output, path, H5_CHECKPOINT, false));
   H5_LOCKED;
@@ -304,6 +306,21 @@ static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpo
   h5_close(file);
   if (status != TRM_OK)
     trm_checkpoint_free(checkpoint);
+  return status;
+}
+
+static int checkpoint_file_verify(const char *path)
+{
+  struct trm_checkpoint head;
+  hid_t file;
+  TRM_CHECK(checkpoint_read_head(path, &head));
+  int status = h5_open(path, H5_CHECKPOINT, NULL, &file);
+  if (status == TRM_OK) {
+    H5_LOCKED;
+    status = checkpoint_verify(file, path, &head);
+    h5_close(file);
+  }
+  trm_checkpoint_free(&head);
   return status;
 }
 
@@ -456,6 +473,16 @@ static int checkpoint_array_store(void *context, int state, const struct trm_par
   return TRM_OK;
 }
 
+/* Compares the weights that were read with their SHA-256. */
+static int checkpoint_weights_verify(const char *path, const struct trm_checkpoint *c, const struct trm_model *model)
+{
+  char hex[65];
+  trm_model_hash(model, c->state[0], hex);
+  if (strcmp(hex, c->weights_sha256) == 0)
+    return TRM_OK;
+  return trm_error(TRM_FAILED, "%s: is damaged: the SHA-256 of the weights is not the one that was written", path);
+}
+
 static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
                                   bool want_states)
 {
@@ -468,7 +495,9 @@ static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *check
   checkpoint->owns_states = true;
   for (int i = 0; i < checkpoint->states; i++)
     checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], checkpoint->state_name[i]);
-  const int status = checkpoint_read_shards(path, checkpoint, model, model, checkpoint_array_store, checkpoint);
+  int status = checkpoint_read_shards(path, checkpoint, model, model, checkpoint_array_store, checkpoint);
+  if (status == TRM_OK && checkpoint->state_name[0] == state_names[0]) /* averages have no SHA-256 */
+    status = checkpoint_weights_verify(path, checkpoint, model);
   checkpoint->state_name[0] = state_names[0];
   return status;
 }
@@ -477,6 +506,7 @@ const struct trm_checkpoint_ops trm_checkpoint_hdf5 = {
   .name = "hdf5",
   .write = checkpoint_write,
   .read_head = checkpoint_read_head,
+  .verify = checkpoint_file_verify,
   .read_arrays = checkpoint_read_arrays,
   .read_model_part = checkpoint_read_shards,
   .local_states_match = local_state_fits,

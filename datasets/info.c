@@ -8,9 +8,9 @@
 #include "core/memory.h"
 #include "core/sha256.h"
 #include "core/status.h"
-#include "datasets.h"
-#include "local_state.h"
+#include "checkpoint_verify.h"
 #include "data_reader.h"
+#include "datasets.h"
 
 /* Output: lines of text, or one JSON object. */
 struct report {
@@ -286,68 +286,50 @@ static int info_dataset_report(struct report *report, const char *path, hid_t fi
 
 /* -- checkpoints */
 
-/* A group of tensors of a checkpoint. */
+/* The weights of a checkpoint. */
 struct tensor_group {
   struct report *report;
-  const char *path, *name;  /* of the file; "weights" */
-  bool print, check;        /* print shapes; read every value */
-  struct trm_sha256 *hash;  /* of the values read, or NULL */
+  const char *path;
   int status;
 };
 
-/* Prints the shape of a tensor and reads its values, as the group asks. */
-static int info_tensor_report(const struct tensor_group *tensors, hid_t group, const char *name)
-{
-  hsize_t size[H5S_MAX_RANK];
-  struct trm_shape shape = {0};
-  H5_CLOSED const hid_t dataset = h5_array_open(group, name, &shape.dims, size);
-  if (dataset < 0)
-    return h5_error(tensors->path, "%s/%s cannot be opened", tensors->name, name);
-  if (shape.dims > TRM_MAX_DIMS)
-    return h5_error(tensors->path, "%s/%s has no readable shape", tensors->name, name);
-  for (int d = 0; d < shape.dims; d++)
-    shape.size[d] = (size_t)size[d];
-  if (tensors->print)
-    info_print_shape(tensors->report, name, true, &shape);
-  if (!tensors->check)
-    return TRM_OK;
-  int status = TRM_OK;
-  const size_t count = trm_shape_count(&shape);
-  float *values = trm_alloc(count * sizeof *values, name);
-  if (H5Dread(dataset, H5T_IEEE_F32LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-    status = h5_error(tensors->path, "%s/%s is damaged or cannot be read", tensors->name, name);
-  else if (tensors->hash)
-    trm_sha256_add(tensors->hash, values, count * sizeof *values);
-  trm_free(values);
-  return status;
-}
-
-static herr_t info_tensor_visit(hid_t group, const char *name, const H5L_info_t *info, void *context)
+/* Prints the shape of a tensor. */
+static herr_t info_tensor_visit(hid_t group, const char *name, const H5L_info_t *link, void *context)
 {
   struct tensor_group *tensors = context;
-  (void)info;
-  tensors->status = info_tensor_report(tensors, group, name);
-  return tensors->status != TRM_OK;
+  hsize_t size[H5S_MAX_RANK];
+  struct trm_shape shape = {0};
+  (void)link;
+  H5_CLOSED const hid_t dataset = h5_array_open(group, name, &shape.dims, size);
+  if (dataset < 0)
+    tensors->status = h5_error(tensors->path, "weights/%s cannot be opened", name);
+  else if (shape.dims > TRM_MAX_DIMS)
+    tensors->status = h5_error(tensors->path, "weights/%s has no readable shape", name);
+  if (tensors->status != TRM_OK)
+    return 1;
+  for (int d = 0; d < shape.dims; d++)
+    shape.size[d] = (size_t)size[d];
+  info_print_shape(tensors->report, name, true, &shape);
+  return 0;
 }
 
-/* Reports the tensors of a group in the order of their names. */
-static int info_tensors_report(struct tensor_group tensors, hid_t file)
+/* Prints the shapes of the weights in the order of their names. */
+static int info_tensors_report(struct report *report, const char *path, hid_t file)
 {
-  struct report *report = tensors.report;
-  H5_CLOSED const hid_t group = H5Gopen2(file, tensors.name, H5P_DEFAULT);
+  struct tensor_group tensors = {.report = report, .path = path};
+  H5_CLOSED const hid_t group = H5Gopen2(file, "weights", H5P_DEFAULT);
   if (group < 0)
-    return h5_error(tensors.path, "%s is missing or damaged", tensors.name);
-  if (tensors.print && report->json)
+    return h5_error(path, "weights is missing or damaged");
+  if (report->json)
     trm_json_object(&report->out, "parameters");
   if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, info_tensor_visit, &tensors) < 0)
-    tensors.status = h5_error(tensors.path, "%s is damaged", tensors.name);
-  if (tensors.print && report->json)
+    tensors.status = h5_error(path, "weights is damaged");
+  if (report->json)
     trm_json_end(&report->out);
   return tensors.status;
 }
 
-static void info_print_checkpoint(struct report *report, const char *path, const struct trm_checkpoint *c,
-                                  const char *hex)
+static void info_print_checkpoint(struct report *report, const char *path, const struct trm_checkpoint *c)
 {
   info_print_file(report, path, "checkpoint");
   info_print_text(report, "model", c->model_text);
@@ -365,7 +347,7 @@ static void info_print_checkpoint(struct report *report, const char *path, const
   info_print_real(report, "best_accuracy", c->best_accuracy);
   info_print_real(report, "wall_s", c->wall_s);
   info_print_text(report, "data_digest", c->data_digest);
-  info_print_text(report, "weights_sha256", hex);
+  info_print_text(report, "weights_sha256", c->weights_sha256);
   info_print_texts(report, "states", "states", c->state_name, (size_t)c->states);
   if (!report->json)
     printf("parameters\n");
@@ -375,31 +357,12 @@ static int info_checkpoint_report(struct report *report, const char *path, hid_t
 {
   struct trm_checkpoint c;
   TRM_CHECK(trm_checkpoint_hdf5.read_head(path, &c));
-  char *hex = h5_get_text(file, "weights_sha256");
-  info_print_checkpoint(report, path, &c, hex);
-  struct trm_sha256 hash;
-  trm_sha256_begin(&hash);
-  struct tensor_group tensors = {
-    .report = report, .path = path, .name = "weights", .print = true, .check = check, .hash = &hash};
-  int status = info_tensors_report(tensors, file);
-  for (int i = 1; i < c.states && check && status == TRM_OK; i++) {
-    char *group_name = trm_format("states/%s", c.state_name[i]);
-    tensors = (struct tensor_group){.path = path, .name = group_name, .check = true};
-    status = info_tensors_report(tensors, file);
-    trm_free(group_name);
-  }
+  info_print_checkpoint(report, path, &c);
+  int status = info_tensors_report(report, path, file);
   if (status == TRM_OK && check)
-    status = local_state_verify(file, path, c.local_state_ranks);
-  if (status == TRM_OK && check) {
-    char found[65];
-    trm_sha256_end(&hash, found);
-    if (hex && strcmp(hex, found))
-      status = trm_error(TRM_FAILED, "%s: is damaged: the SHA-256 of the weights is not the one that was written",
-                         path);
-    else
-      info_print_text(report, "check", "every array and the SHA-256 of the weights are as they were written");
-  }
-  trm_free(hex);
+    status = checkpoint_verify(file, path, &c);
+  if (status == TRM_OK && check)
+    info_print_text(report, "check", "every array and the SHA-256 of the weights are as they were written");
   trm_checkpoint_free(&c);
   return status;
 }

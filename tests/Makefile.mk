@@ -45,6 +45,7 @@ trm_test_programs += \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_reference_values \
+	tests/unit/test_resume \
 	tests/unit/test_sample \
 	tests/unit/test_schedule \
 	tests/unit/test_schedules \
@@ -96,6 +97,8 @@ tests_unit_test_thread_level_SOURCES = tests/unit/test_thread_level.c $(trm_prog
 tests_unit_test_shares_SOURCES = tests/unit/test_shares.c $(trm_program_extra)
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
+tests_unit_test_resume_SOURCES = tests/unit/test_resume.c tests/unit/child.h tests/unit/dataset_files.h \
+	$(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_virtual_SOURCES = tests/unit/test_virtual.c $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
@@ -220,6 +223,7 @@ trm_test_scripts += \
 	tests/hybrid.sh \
 	tests/machine.sh \
 	tests/layouts_resume.sh \
+	tests/resume.sh \
 	tests/bubble.sh \
 	tests/pipeline_async.sh \
 	tests/async_server_weights.sh \

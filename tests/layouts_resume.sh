@@ -25,6 +25,7 @@ for model in $models; do
       for steps in 10 13; do # 10: the run is complete, its weights are those of the checkpoint
         rm -rf went$steps
         cp -r begun went$steps
+        rm went$steps/summary.json # a run with results has finished: it would not be resumed
         run_of "$n" $model went$steps --run.resume=auto --train.accumulate=3 --train.steps=$steps $options
       done
       [ -n "$(sha begun)" ] && [ "$(sha begun)" = "$(sha went10)" ] ||

@@ -220,17 +220,19 @@ done
 try 1 part --data.validation=0.2 --run.resume=auto
 [ $? = 2 ] && grep -q 'data.validation: .*other validation rows' part.log || { cat part.log; fail "other validation rows accepted"; }
 pass "refused: $(grep error: part.log)"
-# a finished run that is resumed: the same results, no additional line
-cp part/summary.json before.json
-grep -c . part/metrics.jsonl > before.lines
+# a finished run that is resumed: the same files; without its results, which a kill prevented: the same results
+cp -r part before
+run 1 part $cut --run.resume=auto
+diff -r before part || fail "a finished run, resumed: other files"
+rm part/summary.json
 run 1 part $cut --run.resume=auto
 for figure in epochs final_train_loss validation_loss best_validation_accuracy best_step test_accuracy; do
-  [ "$(json_number $figure before.json | cut -c 1-8)" = "$(of part $figure | cut -c 1-8)" ] ||
-    fail "a finished run, resumed: $figure is $(of part $figure), was $(json_number $figure before.json)"
+  [ "$(json_number $figure before/summary.json | cut -c 1-8)" = "$(of part $figure | cut -c 1-8)" ] ||
+    fail "a finished run, resumed: $figure is $(of part $figure), was $(json_number $figure before/summary.json)"
 done
-[ "$(grep -c . part/metrics.jsonl)" = "$(cat before.lines)" ] || fail "resuming a finished run added lines"
+[ "$(grep -c . part/metrics.jsonl)" = "$(grep -c . before/metrics.jsonl)" ] || fail "resuming a finished run added lines"
 grep -iE 'nan|epoch 3' part.log && fail "a finished run, resumed: meaningless output"
-pass "a finished run, resumed: the same results, no additional line"
+pass "a finished run, resumed: the same files, the same results"
 cp plain.yaml config.yaml
 
 # -- a first SIGTERM: checkpoint and status 3; the resumed run has the bits of an uninterrupted one

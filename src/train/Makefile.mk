@@ -4,6 +4,8 @@ libtrireme_la_SOURCES += \
 	src/train/pipeline.h \
 	src/train/charged_device.c \
 	src/train/charged_device.h \
+	src/train/checkpoint_files.c \
+	src/train/checkpoint_files.h \
 	src/train/compatibility.c \
 	src/train/compatibility.h \
 	src/train/pipeline_schedule.c \

@@ -25,6 +25,7 @@ struct trm_checkpoint {
   /* model and data set */
   char *model_text, *loss_name;   /* owned */
   char *config;                   /* the resolved configuration as YAML, owned */
+  char *weights_sha256;           /* hexadecimal, set by read_head, owned; write computes it */
   char *data_digest;              /* the data set's, owned, may be NULL */
   char *validation;               /* identifies the validation rows; "none": no such rows; owned, NULL: not known */
   struct trm_input_spec spec;
@@ -54,9 +55,12 @@ struct trm_checkpoint_ops {
   int (*write)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model);
   /* Reads everything but the arrays: enough to build the model. Not collective. */
   int (*read_head)(const char *path, struct trm_checkpoint *checkpoint);
+  /* Reads the whole file: its checksums and the SHA-256 of the weights must be those that were written. Not
+   * collective. */
+  int (*verify)(const char *path);
   /* Reads the arrays, by parameter name, into the model's flat order; allocates them. The parameters' names and shapes
    * must be the model's: errors name the first that differs. want_states false: one array, the weights for inference:
-   * their average if the file has one. Not collective. */
+   * their average if the file has one. Weights (not averages) must have the SHA-256 of the file. Not collective. */
   int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
                      bool want_states);
   /* Reads the arrays of a part of the model (nn/partition.h): calls consume for each of the checkpoint's states and

@@ -224,13 +224,19 @@ static uint64_t epochs_next_sync_step(const struct trainer *t)
   return next < t->steps ? next : t->steps;
 }
 
+bool trainer_is_complete(const struct trainer *t)
+{
+  return t->strategy.updates >= t->steps || trainer_stops_early(t);
+}
+
 int trainer_run(struct trainer *t, const char **outcome)
 {
   const int64_t save_every = t->options->run.checkpoint_every;
   *outcome = "done";
-  if (t->strategy.updates >= t->steps) {
-    trm_info("the run is complete: %llu of %llu steps are done", (unsigned long long)t->strategy.updates,
-             (unsigned long long)t->steps);
+  if (trainer_is_complete(t)) {
+    if (t->strategy.updates < t->steps)
+      *outcome = "early-stop";
+    trm_info("training is complete after step %llu", (unsigned long long)t->strategy.updates);
     if (t->splits.validation)
       TRM_CHECK(epochs_score(t, t->splits.validation, &t->result->validation));
     return epochs_test(t);

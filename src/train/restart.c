@@ -1,10 +1,8 @@
 /* Initial weights, checkpoints and resuming. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/log.h"
 #include "core/memory.h"
@@ -17,6 +15,7 @@ void trm_checkpoint_free(struct trm_checkpoint *checkpoint)
   trm_free(checkpoint->model_text);
   trm_free(checkpoint->loss_name);
   trm_free(checkpoint->config);
+  trm_free(checkpoint->weights_sha256);
   trm_free(checkpoint->data_digest);
   trm_free(checkpoint->validation);
   trm_free(checkpoint->class_names);
@@ -117,48 +116,21 @@ static int restart_write_state(struct trainer *t, const char *path, struct check
   return restart_write_file(t, path, &c);
 }
 
-/* Removes the oldest checkpoints, so that the newest run.keep remain. */
-static void restart_remove_old(const struct trainer *t)
-{
-  for (bool removed = true; removed;) {
-    char *oldest, *newest;
-    const int count = trm_run_dir_find_checkpoints(t->run_dir.path, &oldest, &newest);
-    removed = count > t->options->run.keep && unlink(oldest) == 0;
-    trm_free(oldest);
-    trm_free(newest);
-  }
-}
-
-/* Links last.h5 to step-N.h5 atomically. */
-static void restart_link_last(const struct trainer *t, const char *name)
-{
-  char *link = trm_format("%s/checkpoints/last.h5", t->run_dir.path);
-  char *temporary = trm_format("%s/checkpoints/last.new", t->run_dir.path);
-  unlink(temporary);
-  if (symlink(name, temporary) == 0 && rename(temporary, link) != 0)
-    unlink(temporary);
-  trm_free(temporary);
-  trm_free(link);
-}
-
 int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather)
 {
   return trm_model_gather_begin(gather, t->grid, &t->strategy, &t->full_model, &t->model);
 }
 
-/* Collective. Rank 0 writes checkpoints/NAME. */
-static int restart_save_as(struct trainer *t, const char *name)
+/* Collective. Rank 0 writes the file. */
+static int restart_save_as(struct trainer *t, const char *path)
 {
   struct checkpoint_sources sources;
   TRM_CHECK(trm_agree(t->comm, t->mode->save_local_state ? t->mode->save_local_state(t) : TRM_OK));
   trm_local_state_gather_begin(&sources.local_states, t->comm, t->strategy.local_state, t->strategy.local_states);
   TRM_CHECK(trainer_gather_begin(t, &sources.tensors));
   int status = TRM_OK;
-  if (t->comm->rank == 0) {
-    char *path = trm_format("%s/checkpoints/%s", t->run_dir.path, name);
+  if (t->comm->rank == 0)
     status = restart_write_state(t, path, &sources);
-    trm_free(path);
-  }
   trm_model_gather_end(&sources.tensors);
   trm_local_state_gather_end(&sources.local_states);
   return trm_agree(t->comm, status);
@@ -168,20 +140,28 @@ int trainer_save(struct trainer *t)
 {
   if (t->saved_at == t->strategy.updates)
     return TRM_OK;
-  char name[64];
-  snprintf(name, sizeof name, "step-%08llu.h5", (unsigned long long)t->strategy.updates);
-  TRM_CHECK(restart_save_as(t, name));
+  char *path = trm_checkpoint_files_path(&t->files, t->strategy.updates);
+  const int status = restart_save_as(t, path);
+  trm_free(path);
+  TRM_CHECK(status);
   t->saved_at = t->strategy.updates;
-  if (t->comm->rank == 0) {
-    restart_link_last(t, name);
-    restart_remove_old(t);
-  }
+  if (t->comm->rank == 0)
+    trm_checkpoint_files_saved(&t->files, t->saved_at, (size_t)t->options->run.keep);
   return TRM_OK;
+}
+
+/* Returns the path of best.h5; trm_free. */
+static char *restart_best_path(const struct trainer *t)
+{
+  return trm_format("%s/checkpoints/best.h5", t->options->run.dir);
 }
 
 int trainer_save_best(struct trainer *t)
 {
-  return restart_save_as(t, "best.h5");
+  char *path = restart_best_path(t);
+  const int status = restart_save_as(t, path);
+  trm_free(path);
+  return status;
 }
 
 int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at)
@@ -189,7 +169,7 @@ int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point
   const struct trm_strategy *s = &t->strategy;
   int status = TRM_OK;
   if (t->comm->rank == 0) {
-    char *path = trm_format("%s/checkpoints/best.h5", t->run_dir.path);
+    char *path = restart_best_path(t);
     struct trm_checkpoint c = {
       .epoch = at->epoch - 1,
       .position = t->position - (t->samples - at->samples),
@@ -294,6 +274,9 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
                      "others; resume with its train.batch=%llu", path, (unsigned long long)c->batch);
   if (c->batch != (uint64_t)t->options->train.batch)
     trm_info("train.batch: the run used batches of %llu before this checkpoint", (unsigned long long)c->batch);
+  if (c->position > t->data->rows)
+    return trm_error(TRM_USAGE, "%s: is %llu samples into an epoch, and %s has %zu training samples", path,
+                     (unsigned long long)c->position, t->data->path, t->data->rows);
   t->epoch = c->epoch;
   t->position = c->position;
   t->samples = c->samples;
@@ -356,28 +339,26 @@ static int restart_resume(struct trainer *t)
   if (status == TRM_OK && t->mode->resume)
     status = trm_agree(t->comm, t->mode->resume(t));
   if (status == TRM_OK) {
-    t->saved_at = c->updates;
+    t->saved_at = t->logged_step = c->updates;
     trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c->epoch + 1,
              (unsigned long long)c->updates);
   }
   return status;
 }
 
-/* Sets path to the newest checkpoint of the run directory, which rank 0 chooses, so that all ranks read the same file;
- * empty: there is none. */
-static void restart_find_newest(const struct trainer *t, char *path, size_t bytes)
+/* Rank 0: sets *path to the checkpoint that run.resume names, NULL: none; it is verified. Caller frees. */
+static int restart_choose_file(struct trainer *t, char **path)
 {
-  path[0] = '\0';
-  if (t->comm->rank == 0) {
-    char *oldest, *newest;
-    if (trm_run_dir_find_checkpoints(t->options->run.dir, &oldest, &newest) > 0)
-      snprintf(path, bytes, "%s", newest);
-    trm_free(oldest);
-    trm_free(newest);
+  const char *named = t->options->run.resume;
+  *path = NULL;
+  if (strcmp(named, "auto") != 0) {
+    *path = trm_strdup(named);
+    return t->modules->checkpoint->verify(named);
   }
-  t->comm->ops->broadcast(t->comm, path, bytes, TRM_BYTE, 0);
-  if (path[0] == '\0')
+  TRM_CHECK(trm_checkpoint_files_newest(&t->files, t->modules->checkpoint, path));
+  if (!*path)
     trm_info("run.resume=auto: no checkpoint in %s yet, starting from the initial weights", t->options->run.dir);
+  return TRM_OK;
 }
 
 static int restart_read_head(struct trainer *t)
@@ -392,15 +373,19 @@ static int restart_read_head(struct trainer *t)
 
 int trainer_open_checkpoint(struct trainer *t)
 {
-  const char *from = t->options->run.resume;
-  char path[4096];
-  if (strcmp(from, "auto") == 0) {
-    restart_find_newest(t, path, sizeof path);
-    from = path;
-  }
-  if (from[0] == '\0')
+  int32_t bytes = 0;
+  t->files.run = t->options->run.dir;
+  if (t->options->run.resume[0] == '\0')
     return TRM_OK;
-  t->resume.path = trm_strdup(from);
+  TRM_CHECK(trm_agree(t->comm, t->comm->rank == 0 ? restart_choose_file(t, &t->resume.path) : TRM_OK));
+  if (t->resume.path)
+    bytes = (int32_t)strlen(t->resume.path) + 1;
+  t->comm->ops->broadcast(t->comm, &bytes, 1, TRM_INT32, 0); /* all ranks read the same file */
+  if (bytes == 0)
+    return TRM_OK;
+  if (!t->resume.path)
+    t->resume.path = trm_alloc((size_t)bytes, "the checkpoint's path");
+  t->comm->ops->broadcast(t->comm, t->resume.path, (size_t)bytes, TRM_BYTE, 0);
   return trm_agree(t->comm, restart_read_head(t));
 }
 

@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +65,7 @@ static int run_dir_drop_metrics_after(const char *path, int64_t step)
 {
   FILE *in = fopen(path, "r");
   if (!in)
-    return TRM_OK;
+    return errno == ENOENT ? TRM_OK : trm_error(TRM_FAILED, "%s: cannot be read: %s", path, strerror(errno));
   struct atomic_file out;
   int status = atomic_file_open(&out, path);
   char *line = NULL;
@@ -77,10 +76,39 @@ static int run_dir_drop_metrics_after(const char *path, int64_t step)
         !strstr(line, "\"test_loss\""))
       fputs(line, out.stream);
   }
+  const bool read = !ferror(in);
+  const int reason = errno;
   free(line);
   fclose(in);
   if (status == TRM_OK)
-    status = atomic_file_close(&out, !ferror(out.stream));
+    status = atomic_file_close(&out, read && !ferror(out.stream));
+  return read ? status : trm_error(TRM_FAILED, "%s: cannot be read: %s", path, strerror(reason));
+}
+
+bool trm_run_dir_is_finished(const char *path, uint64_t *steps, bool *early)
+{
+  char *name = trm_format("%s/summary.json", path);
+  struct trm_node *summary = NULL;
+  const bool read = access(name, F_OK) == 0 && trm_document_read(name, &summary) == TRM_OK;
+  const struct trm_node *status = read ? trm_node_get(summary, "status") : NULL;
+  const double count = read ? trm_node_number(trm_node_get(summary, "steps"), 0) : 0;
+  *steps = count > 0 ? (uint64_t)count : 0;
+  *early = status && status->text && strcmp(status->text, "early-stop") == 0;
+  const bool finished = *early || (status && status->text && strcmp(status->text, "done") == 0);
+  trm_node_free(summary);
+  trm_free(name);
+  return finished;
+}
+
+/* Prepares the files of a run that is resumed after a step: the results of an earlier process are not those of this
+ * one. */
+static int run_dir_resume(const char *path, const char *metrics, int64_t step)
+{
+  char *summary = trm_format("%s/summary.json", path);
+  const int status = unlink(summary) == 0 || errno == ENOENT
+                       ? run_dir_drop_metrics_after(metrics, step)
+                       : trm_error(TRM_FAILED, "%s: cannot be removed: %s", summary, strerror(errno));
+  trm_free(summary);
   return status;
 }
 
@@ -106,7 +134,7 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
   const bool holds_run = access(metrics, F_OK) == 0;
   int status = TRM_OK;
   if (resume_step >= 0)
-    status = run_dir_drop_metrics_after(metrics, resume_step);
+    status = run_dir_resume(dir->path, metrics, resume_step);
   else if (holds_run && options->run.overwrite)
     run_dir_remove_run(dir->path);
   else if (holds_run)
@@ -341,27 +369,4 @@ void trm_run_dir_close(struct trm_run_dir *dir)
     fclose(dir->metrics);
   trm_free(dir->path);
   *dir = (struct trm_run_dir){0};
-}
-
-int trm_run_dir_find_checkpoints(const char *path, char **oldest, char **newest)
-{
-  char *folder = trm_format("%s/checkpoints", path);
-  DIR *d = opendir(folder);
-  int count = 0;
-  long long smallest = LLONG_MAX, largest = -1;
-  for (struct dirent *e; d && (e = readdir(d));) {
-    long long step;
-    int end = 0;
-    if (sscanf(e->d_name, "step-%lld.h5%n", &step, &end) != 1 || end == 0 || e->d_name[end] != '\0')
-      continue;
-    smallest = step < smallest ? step : smallest;
-    largest = step > largest ? step : largest;
-    count++;
-  }
-  if (d)
-    closedir(d);
-  *oldest = count ? trm_format("%s/step-%08lld.h5", folder, smallest) : NULL;
-  *newest = count ? trm_format("%s/step-%08lld.h5", folder, largest) : NULL;
-  trm_free(folder);
-  return count;
 }

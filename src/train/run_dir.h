@@ -18,9 +18,12 @@ struct trm_run_dir {
 };
 
 /* Makes the directory and its files. resume_step >= 0: resumes the run in the directory and drops its metrics after
- * that step. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or with run.overwrite the run's
- * files are removed. */
+ * that step, and summary.json. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or with
+ * run.overwrite the run's files are removed. */
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step);
+/* Returns true if summary.json says that the run in a directory has finished: *steps that it made, *early: it stopped
+ * early. */
+bool trm_run_dir_is_finished(const char *path, uint64_t *steps, bool *early);
 /* Replaces config.yaml. */
 int trm_run_dir_write_config(const struct trm_run_dir *dir, const struct trm_options *options);
 
@@ -51,7 +54,3 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
                               const struct trm_modules *modules, const struct trm_model *model,
                               const struct trm_result *result, const struct trm_staleness *total);
 void trm_run_dir_close(struct trm_run_dir *dir);
-
-/* Returns the number of checkpoints step-N.h5 in a run directory.
- * Sets the oldest and the newest, NULL: none. Caller frees. */
-int trm_run_dir_find_checkpoints(const char *path, char **oldest, char **newest);

@@ -328,10 +328,31 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
   TRM_CHECK(train_set_costs(t, allocated));
-  TRM_CHECK(trainer_init_or_resume(t));
+  return trainer_init_or_resume(t);
+}
+
+/* Returns true if the run has finished before: its results are in the run directory, and no step is left to make. A
+ * batch system may start such a job again. Collective. */
+static bool train_has_finished(const struct trainer *t)
+{
+  const bool resumed = t->saved_at != UINT64_MAX;
+  int32_t finished = 0;
+  uint64_t steps;
+  bool early;
+  if (t->options->run.resume[0] == '\0' || (resumed && !trainer_is_complete(t)))
+    return false;
+  if (t->comm->rank == 0 && trm_run_dir_is_finished(t->options->run.dir, &steps, &early))
+    finished = resumed || early || steps >= t->steps; /* without a checkpoint: as the results say */
+  t->comm->ops->broadcast(t->comm, &finished, 1, TRM_INT32, 0);
+  return finished;
+}
+
+/* Opens the run directory and logs what will be trained. Collective. */
+static int train_begin(struct trainer *t)
+{
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   const struct trm_options options = trainer_shares_options(t);
-  status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
+  const int status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
   TRM_CHECK(trm_agree(t->comm, status));
   trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);
   trm_budget_first_step(&t->budget, &t->model);
@@ -348,6 +369,7 @@ static void train_tear_down(struct trainer *t)
   trainer_rows_free(t);
   trainer_stages_free(t);
   trainer_close_checkpoint(t);
+  trm_checkpoint_files_free(&t->files);
   trm_host_batch_free(&t->batch);
   trainer_lanes_free(t);
   trainer_shares_free(t);
@@ -431,6 +453,32 @@ static void train_write_trace(const struct trainer *t)
   trm_trace_stop();
 }
 
+/* Trains, and writes the results. Collective. */
+static int train_run(struct trainer *t)
+{
+  const char *outcome;
+  t->began = t->slowdown.origin_s = trainer_clock(t);
+  t->wall_began = train_real_clock();
+  if (t->options->run.trace == TRM_TRACE_STEPS)
+    trm_trace_start(t->comm, TRACE_EVENTS);
+  int status = trainer_run(t, &outcome);
+  train_write_trace(t);
+  trm_progress_end();
+  if (status != TRM_OK) {
+    /* writes the summary of the failed run, and keeps the run's error message */
+    char *reason = trm_strdup(trm_error_text());
+    train_conclude(t, "failed");
+    trm_error(status, "%s", reason);
+    trm_free(reason);
+    return status;
+  }
+  status = trm_agree(t->comm, train_conclude(t, outcome));
+  if (status == TRM_OK && strcmp(outcome, "stopped") == 0)
+    status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu%s", (unsigned long long)t->strategy.updates,
+                       t->options->simulate.gradients ? ", after a checkpoint; resume with run.resume=auto" : "");
+  return status;
+}
+
 int trm_train(const struct trm_options *options, const struct trm_modules *modules, struct trm_result *result)
 {
   struct trainer t = {
@@ -446,27 +494,13 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
   trm_stop_listen();
   t.wall_began = train_real_clock();
   int status = train_set_up(&t);
-  if (status == TRM_OK) {
-    t.began = t.slowdown.origin_s = trainer_clock(&t);
-    t.wall_began = train_real_clock();
-    const char *outcome;
-    if (options->run.trace == TRM_TRACE_STEPS)
-      trm_trace_start(t.comm, TRACE_EVENTS);
-    status = trainer_run(&t, &outcome);
-    train_write_trace(&t);
-    trm_progress_end();
-    if (status != TRM_OK) {
-      /* writes the summary of the failed run, and keeps the run's error message */
-      char *reason = trm_strdup(trm_error_text());
-      train_conclude(&t, "failed");
-      trm_error(status, "%s", reason);
-      trm_free(reason);
-    } else {
-      status = trm_agree(t.comm, train_conclude(&t, outcome));
-      if (status == TRM_OK && strcmp(outcome, "stopped") == 0)
-        status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu%s", (unsigned long long)t.strategy.updates,
-                           options->simulate.gradients ? ", after a checkpoint; resume with run.resume=auto" : "");
-    }
+  if (status == TRM_OK && train_has_finished(&t)) {
+    result->status = "finished";
+    trm_info("%s: the run has finished: nothing is left to train, its files are unchanged", options->run.dir);
+  } else if (status == TRM_OK) {
+    status = train_begin(&t);
+    if (status == TRM_OK)
+      status = train_run(&t);
   }
   train_tear_down(&t);
   return status;

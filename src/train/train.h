@@ -46,10 +46,11 @@ struct trm_result {
   bool tokens;                    /* losses are per token */
   double validation_token_bytes, test_token_bytes; /* bytes of text per token of the split; 0: not known */
   double bubble, bubble_theory;   /* idle share of the stages' time in training, by trm_schedule_bubble; NAN: none */
-  const char *status; /* "done", "stopped", "early-stop" */
+  const char *status; /* "done", "stopped", "early-stop"; "finished": by an earlier process, no other field is set */
 };
 
-/* Collective. Trains by the options and writes the run directory. TRM_STOPPED after a signal and its checkpoint. */
+/* Collective. Trains by the options and writes the run directory. TRM_STOPPED after a signal and its checkpoint. A run
+ * that is resumed after it had finished: TRM_OK, and its directory is unchanged. */
 int trm_train(const struct trm_options *options, const struct trm_modules *modules, struct trm_result *result);
 
 /* Collective over comm. Evaluates the model on the whole data set, each row once, sharded over the ranks, in passes of

@@ -3,6 +3,7 @@
 
 #include "core/axis.h"
 #include "train/budget.h"
+#include "train/checkpoint_files.h"
 #include "train/device_batch.h"
 #include "train/pipeline.h"
 #include "train/charged_device.h"
@@ -155,6 +156,7 @@ struct trainer {
     char *path;                       /* owned; NULL: a new run, or the checkpoint has been restored */
     struct trm_checkpoint checkpoint; /* without arrays */
   } resume;
+  struct trm_checkpoint_files files;
 
   /* -- position in the run; these and the scores are equal on all ranks */
   uint64_t steps_per_epoch, steps; /* steps: of the whole run */
@@ -238,6 +240,8 @@ uint64_t trainer_snapshots_begin(struct trainer *t, uint64_t end);
 void trainer_snapshots_see(struct trainer *t, uint64_t batch);
 int trainer_snapshots_end(struct trainer *t);
 
+/* Returns true if no step is left to make: all are done, or the run has stopped early. */
+bool trainer_is_complete(const struct trainer *t);
 /* Collective (epochs.c). Trains up to the last step or an earlier stop. *outcome: "done", "stopped", "early-stop". */
 int trainer_run(struct trainer *t, const char **outcome);
 
@@ -286,7 +290,8 @@ int trainer_save_best(struct trainer *t);      /* writes checkpoints/best.h5 */
 /* Writes checkpoints/best.h5 of the weights of evaluations as of an earlier step, without optimizer states: for
  * evaluation and model.init, not for resuming. */
 int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at);
-/* Finds run.resume's checkpoint and reads all but its arrays: sets t->resume. close: not collective. */
+/* Finds run.resume's checkpoint, which rank 0 verifies, and reads all but its arrays: sets t->resume. close: not
+ * collective. */
 int trainer_open_checkpoint(struct trainer *t);
 void trainer_close_checkpoint(struct trainer *t);
 /* Sets initial weights, or the state of the checkpoint, which is closed in any case. */

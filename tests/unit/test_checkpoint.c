@@ -359,6 +359,49 @@ static void test_local_state_damaged(void)
   trm_free(path);
 }
 
+/* Gives the tensors of a checkpoint, and another value of the first one after their SHA-256 was computed. */
+struct changed {
+  const struct trm_checkpoint *checkpoint;
+  const struct trm_model *model;
+  int calls;
+};
+
+static int changed_tensor(void *context, int state, int number, const float **values)
+{
+  struct changed *changed = context;
+  float *tensor = changed->checkpoint->state[state] + trm_model_parameter(changed->model, number)->offset;
+  if (changed->calls++ == trm_model_parameter_count(changed->model))
+    tensor[0] += 1;
+  *values = tensor;
+  return TRM_OK;
+}
+
+/* Weights that are not those of the SHA-256, in a file whose checksums are all valid. */
+static void test_changed_weight(void)
+{
+  char *path = trm_format("%s/changed.h5", folder);
+  struct trm_model model;
+  struct trm_checkpoint c, back = {0};
+  model_make(&model, "mlp 20-8-7 relu");
+  checkpoint_make(&c, &model, 2, 0);
+  CU_ASSERT_EQUAL(write_with_local(path, &c, &model, local_next), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.verify(path), TRM_OK);
+  struct changed changed = {&c, &model, 0};
+  c.local_state_ranks = 0;
+  c.read_tensor = changed_tensor;
+  c.read_tensor_context = &changed;
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.verify(path), TRM_FAILED);
+  CU_ASSERT(error_has("changed.h5: ", "SHA-256 of the weights"));
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, false), TRM_FAILED);
+  CU_ASSERT(error_has("changed.h5: ", "SHA-256 of the weights"));
+  trm_checkpoint_free(&back);
+  checkpoint_drop(&c);
+  trm_model_free(&model);
+  trm_free(path);
+}
+
 /* Returns true if a file's path starts with `path`, temporary ones included. */
 static bool file_there(const char *path, const char *suffix)
 {
@@ -438,6 +481,7 @@ int main(void)
     {"other files", test_other_files},
     {"local state of ranks", test_local_state},
     {"local state of ranks, damaged", test_local_state_damaged},
+    {"a changed weight", test_changed_weight},
     {"disk full", test_disk_full},
     CU_TEST_INFO_NULL,
   };
