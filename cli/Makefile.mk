@@ -21,6 +21,7 @@ trireme_SOURCES += \
 	cli/cmd_plan.c \
 	cli/cmd_predict.c \
 	cli/cmd_report.c \
+	cli/cmd_status.c \
 	cli/cmd_train.c \
 	cli/command.c \
 	cli/command.h \

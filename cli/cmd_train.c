@@ -17,9 +17,10 @@ static const char usage[] =
   "  trireme train --data.file=digits.h5 --model=\"mlp 784-256-10 relu\" --train.epochs=5\n"
   "  trireme train config.yaml --run.resume=auto      resume from the newest checkpoint\n"
   "  trireme train config.yaml --model.init=w.safetensors   begin with these weights\n\n"
-  "SIGTERM, SIGINT and SIGUSR1 write a checkpoint and end the run.\n"
-  "Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 3 stopped by a signal\n"
-  "after a checkpoint.\n";
+  "SIGTERM, SIGINT and SIGUSR1, any number of them, write a checkpoint and end the run;\n"
+  "SIGQUIT (Ctrl-\\) and SIGKILL end it at once. Exit status: 0 done, 1 failed, 2 wrong usage\n"
+  "or configuration, 3 stopped by a signal after a checkpoint. Under a launcher, whose own\n"
+  "status it may be: `trireme status RUN --exit-code`.\n";
 
 /* Appends a score: ", test accuracy 97.50%". */
 static void cmd_train_append_score(char *text, size_t bytes, const char *name, const struct trm_score *score,
@@ -83,7 +84,8 @@ static int cmd_train_run(const struct call *call)
   job->modules.costs = NULL;
   trm_machine_free(&machine);
   TRM_CHECK(status);
-  cmd_train_print_result(&result, job->options.run.dir);
+  if (strcmp(result.status, "finished") != 0)
+    cmd_train_print_result(&result, job->options.run.dir);
   return TRM_OK;
 }
 

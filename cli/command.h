@@ -53,4 +53,4 @@ int command_run(const struct command *command, int argc, char **argv);
 const char *command_word(const struct command *command);
 
 extern const struct command cmd_train, cmd_plan, cmd_eval, cmd_predict, cmd_export, cmd_generate, cmd_data, cmd_report,
-  cmd_bench, cmd_options;
+  cmd_status, cmd_bench, cmd_options;

@@ -1,5 +1,6 @@
 /* Stop requests: SIGTERM, SIGINT and SIGUSR1 (sent by batch systems before the time limit) request a checkpoint and an
- * orderly end. A second SIGINT or SIGTERM ends the process at once. Not collective. */
+ * orderly end, however many arrive: batch systems and launchers send several, and none may prevent the checkpoint.
+ * SIGQUIT (Ctrl-\) and SIGKILL end the process at once. Not collective. */
 #pragma once
 
 #include <stdbool.h>
