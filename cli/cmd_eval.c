@@ -6,6 +6,7 @@
 #include "cli/figures.h"
 #include "cli/loaded.h"
 #include "core/memory.h"
+#include "core/printable.h"
 #include "core/status.h"
 
 static const char usage[] =
@@ -98,10 +99,15 @@ static void cmd_eval_print_classes(const struct evaluated *e)
   printf("\n%-*s  %9s  %9s  %9s  %9s\n", width, "class", "precision", "recall", "F1", "support");
   cmd_eval_print_figures(e, width, NULL);
   printf("\nconfusion matrix: a row for each class, a column for each prediction\n%*s", width, "");
-  for (size_t k = 0; k < classes; k++)
-    printf(" %*.*s", cell, cell, cmd_eval_class_name(e, k, text));
   for (size_t k = 0; k < classes; k++) {
-    printf("\n%-*.20s", width, cmd_eval_class_name(e, k, text));
+    char *name = trm_printable(cmd_eval_class_name(e, k, text));
+    printf(" %*.*s", cell, cell, name);
+    trm_free(name);
+  }
+  for (size_t k = 0; k < classes; k++) {
+    char *name = trm_printable(cmd_eval_class_name(e, k, text));
+    printf("\n%-*.20s", width, name);
+    trm_free(name);
     for (size_t j = 0; j < classes; j++)
       printf(" %*lld", cell, (long long)e->confusion[k * classes + j]);
   }

@@ -5,6 +5,7 @@
 #include "cli/loaded.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/printable.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
 #include "nn/sample.h"
@@ -68,11 +69,23 @@ static int cmd_generate_score_next(struct loaded *loaded, struct trm_job *job, c
   return ops->sync(&job->device);
 }
 
-static int cmd_generate_write_text(const char *text, size_t bytes)
+/* Writes the next part of the text; control characters but line feeds and tabs are escaped. *lead: a byte 0xc2, which
+ * begins some of them in UTF-8, waits for the byte after it, which may be in the next part. */
+static int cmd_generate_write_text(const char *text, size_t bytes, bool *lead)
 {
-  if (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
-    return trm_error(TRM_FAILED, "generate: standard output cannot be written");
-  return TRM_OK;
+  const size_t capacity = 4 * (bytes + 1) + 1;
+  char *part = trm_alloc(bytes + 1, "a text to print"), *shown = trm_alloc(capacity, "a text to print");
+  size_t length = 0;
+  if (*lead)
+    part[length++] = '\xc2';
+  memcpy(part + length, text, bytes);
+  length += bytes;
+  *lead = length > 0 && part[length - 1] == '\xc2';
+  const size_t written = trm_printable_copy(shown, capacity, part, length - *lead, "\n\t");
+  const bool done = fwrite(shown, 1, written, stdout) == written && fflush(stdout) == 0;
+  trm_free(part);
+  trm_free(shown);
+  return done ? TRM_OK : trm_error(TRM_FAILED, "generate: standard output cannot be written");
 }
 
 /* Appends f->tokens tokens and writes each at once. */
@@ -85,6 +98,7 @@ static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const
   void *device_window;
   int status = job->device.ops->alloc(&job->device, context * sizeof *window, TRM_MEMORY_BUFFERS, &device_window);
   const size_t prompt = tokens->count;
+  bool lead = false;
   const double began = job->modules.comm->ops->clock(job->modules.comm);
   for (int64_t i = 0; i < f->tokens && status == TRM_OK; i++) {
     status = cmd_generate_score_next(loaded, job, tokens, window, device_window, scores);
@@ -99,10 +113,10 @@ static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const
     trm_tokens_add(tokens, next);
     size_t bytes;
     const char *text = trm_tokenizer_text(tokenizer, next, &bytes);
-    status = cmd_generate_write_text(text, bytes);
+    status = cmd_generate_write_text(text, bytes, &lead);
   }
   if (status == TRM_OK)
-    status = cmd_generate_write_text("\n", 1);
+    status = cmd_generate_write_text("\n", 1, &lead);
   if (status == TRM_OK)
     trm_info("%zu tokens after %zu, %.1f a second", tokens->count - prompt, prompt,
              (double)(tokens->count - prompt) / (job->modules.comm->ops->clock(job->modules.comm) - began));
@@ -124,8 +138,9 @@ static int cmd_generate_continue(struct loaded *loaded, struct trm_job *job, con
   int status = trm_tokenizer_encode(tokenizer, f->prompt, strlen(f->prompt), &tokens);
   if (status != TRM_OK)
     trm_error_context(status, "generate: --prompt");
+  bool lead = false; /* the prompt is whole characters */
   if (status == TRM_OK)
-    status = cmd_generate_write_text(f->prompt, strlen(f->prompt));
+    status = cmd_generate_write_text(f->prompt, strlen(f->prompt), &lead);
   if (status == TRM_OK)
     status = cmd_generate_extend(loaded, job, f, tokenizer, &tokens);
   trm_free(tokens.token);

@@ -5,6 +5,8 @@
 
 #include "cli/planning.h"
 #include "core/document.h"
+#include "core/memory.h"
+#include "core/printable.h"
 #include "core/status.h"
 
 static const char usage[] =
@@ -61,9 +63,10 @@ static void cmd_plan_print_head(const struct planning *planning)
   const struct trm_planner *p = &planning->planner;
   const struct trm_layout_job *job = &p->job;
   const struct trm_machine *m = p->machine;
-  printf("%s, %zu parameters; batches of %lld samples, %lld micro-batches\n",
-         strlen(p->full_model.text) > 200 ? job->options->model : p->full_model.text, trm_model_size(&p->full_model),
+  char *model = trm_printable(strlen(p->full_model.text) > 200 ? job->options->model : p->full_model.text);
+  printf("%s, %zu parameters; batches of %lld samples, %lld micro-batches\n", model, trm_model_size(&p->full_model),
          (long long)job->options->train.batch, (long long)job->options->train.accumulate);
+  trm_free(model);
   printf("%d rank%s on %d node%s of %d core%s, %d thread%s each; ", job->ranks, job->ranks == 1 ? "" : "s", job->nodes,
          job->nodes == 1 ? "" : "s", job->cores, job->cores == 1 ? "" : "s", job->threads,
          job->threads == 1 ? "" : "s");
@@ -75,9 +78,12 @@ static void cmd_plan_print_head(const struct planning *planning)
          m->messages_measured ? "measured" : "not measured: from the rate of memory; mpiexec -n 2 measures");
   if (job->nodes > 1)
     printf(", %.1f us and %.1f GB/s between nodes (given)", 1e6 * m->network_latency_s, 1e-9 * m->network_bytes_per_s);
-  if (m->device_bytes > 0)
-    printf("\ndevice: %s, %.0f MB of its own, one for each rank; other memory is the host's", m->device,
+  if (m->device_bytes > 0) {
+    char *device = trm_printable(m->device);
+    printf("\ndevice: %s, %.0f MB of its own, one for each rank; other memory is the host's", device,
            m->device_bytes * MB);
+    trm_free(device);
+  }
   printf("\n\n");
 }
 
@@ -167,12 +173,16 @@ static void cmd_plan_print_beside(const struct plan_beside *b)
          "        ranks  ms a step alone   share      a rank         ms           ms    host  device\n");
   for (int k = 0; k < TRM_KINDS; k++) {
     const struct trm_hybrid_kind *kind = &h->kind[k];
+    char *device = trm_printable(b->kind[k].machine->device);
     printf("%6d %-12s %9.2f    %5.0f   %9zu  %9.2f    %9.2f  %6.1f  %6.1f%s\n", b->kind[k].ranks,
-           b->kind[k].machine->device, 1e3 * kind->alone_s, kind->share, kind->rows, 1e3 * kind->passes_s,
+           device, 1e3 * kind->alone_s, kind->share, kind->rows, 1e3 * kind->passes_s,
            1e3 * kind->update_s, kind->memory.total * MB, kind->memory.device * MB, kind->fits ? "" : " ! does not fit");
+    trm_free(device);
   }
-  printf("both: %.2f ms a step, without the %s ranks %.2f ms: they %s\n", 1e3 * h->step_s, b->kind[slow].machine->device,
+  char *device = trm_printable(b->kind[slow].machine->device);
+  printf("both: %.2f ms a step, without the %s ranks %.2f ms: they %s\n", 1e3 * h->step_s, device,
          1e3 * h->kind[fast].alone_s, h->pays ? "pay" : "do not pay");
+  trm_free(device);
 }
 
 static void cmd_plan_beside_json(struct trm_json *json, const struct plan_beside *b)

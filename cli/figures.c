@@ -3,6 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/memory.h"
+#include "core/printable.h"
+
 struct figure figure_text(const char *key, const char *format, const char *text)
 {
   return (struct figure){.key = key, .format = format, .text = text};
@@ -23,6 +26,13 @@ static void figures_print_number(const char *format, double value)
   fputs(cell, stdout);
 }
 
+static void figures_print_text(const char *format, const char *text)
+{
+  char *shown = trm_printable(text);
+  printf(format, shown);
+  trm_free(shown);
+}
+
 void figures_print(struct trm_json *json, const struct figure *figure, size_t n)
 {
   for (const struct figure *f = figure; f < figure + n; f++)
@@ -31,7 +41,7 @@ void figures_print(struct trm_json *json, const struct figure *figure, size_t n)
     else if (json && f->key)
       trm_json_number(json, f->key, f->value);
     else if (!json && f->format && f->text)
-      printf(f->format, f->text);
+      figures_print_text(f->format, f->text);
     else if (!json && f->format)
       figures_print_number(f->format, f->value * f->scale);
 }

@@ -6,6 +6,7 @@
 
 #include "core/document.h"
 #include "core/memory.h"
+#include "core/printable.h"
 #include "core/sha256.h"
 #include "core/status.h"
 #include "checkpoint_verify.h"
@@ -18,12 +19,21 @@ struct report {
   struct trm_json out;
 };
 
+/* Prints a line of two columns, of which either may be text of the file. */
+static void info_print_line(const char *key, int width, const char *value)
+{
+  char *shown_key = trm_printable(key), *shown = trm_printable(value);
+  printf("%-*s %s\n", width, shown_key, shown);
+  trm_free(shown_key);
+  trm_free(shown);
+}
+
 static void info_print_text(struct report *report, const char *key, const char *value)
 {
   if (report->json)
     trm_json_text(&report->out, key, value);
   else if (value && *value)
-    printf("%-14s %s\n", key, value);
+    info_print_line(key, 14, value);
 }
 
 static void info_print_integer(struct report *report, const char *key, uint64_t value)
@@ -46,7 +56,9 @@ static void info_print_real(struct report *report, const char *key, double value
 static void info_print_shape(struct report *report, const char *key, bool is_tensor, const struct trm_shape *shape)
 {
   if (!report->json) {
-    printf("%s%-*s %s\n", is_tensor ? "  " : "", is_tensor ? 20 : 14, key, trm_shape_text(shape));
+    if (is_tensor)
+      printf("  ");
+    info_print_line(key, is_tensor ? 20 : 14, trm_shape_text(shape));
     return;
   }
   trm_json_list(&report->out, key);
@@ -64,11 +76,14 @@ static void info_print_texts(struct report *report, const char *key, const char 
     trm_json_list(&report->out, key);
   else
     printf("%-14s", label);
-  for (size_t i = 0; i < count; i++)
+  for (size_t i = 0; i < count; i++) {
+    char *shown = trm_printable(text[i]);
     if (report->json)
       trm_json_text(&report->out, NULL, text[i]);
     else
-      printf("%s %s", i ? "," : "", text[i]);
+      printf("%s %s", i ? "," : "", shown);
+    trm_free(shown);
+  }
   if (report->json)
     trm_json_end(&report->out);
   else

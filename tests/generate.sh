@@ -122,4 +122,34 @@ tr 'DBRSdt' 'XYZWqy' < ring.txt > other.txt
 "$TRIREME" eval $checkpoint --data.file=other.h5 --log.quiet=yes > out 2> err && fail "another vocabulary was accepted"
 grep -q 'error: .*another vocabulary' err || { cat err; fail "another vocabulary: no such message"; }
 pass "another vocabulary: $(cat err)"
+
+# -- control characters of a file are shown, not sent to the terminal: in generated text, names of classes, messages
+# shown FILE TEXT: FILE has no control characters but tabs and line feeds, and has TEXT
+shown() {
+  LC_ALL=C grep -qP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' "$1" &&
+    { cat -v "$1"; fail "$1 has control characters"; }
+  grep -qF -- "$2" "$1" || { cat "$1"; fail "$1 does not show $2"; }
+  pass "shown: $2"
+}
+for _ in $(seq 100); do printf 'a\033[\302\233\n'; done > control.txt
+"$TRIREME" data import text control.txt --tokens=bytes --out=control.h5 > control.log 2>&1 || fail "import control.txt"
+"$TRIREME" train "--model=embedding 4 | head" --data.file=control.h5 --data.context=8 --train.steps=200 \
+  --train.batch=16 --data.stride=2 --optim.name=adam --optim.lr=0.05 --run.dir=control --data.limit_test=1 \
+  > control.log 2>&1 || { cat control.log; fail "train control"; }
+generate control/checkpoints/last.h5 --prompt=$'a\033[' --tokens=20 --temperature=0 > control.txt ||
+  fail "generate control"
+shown control.txt '\x1b['
+shown control.txt '\xc2\x9b'
+for i in 1 2 3 4 5; do printf '%d,\033[31mred\n%d,b\302\233lue\n' $i -$i; done > control.csv
+"$TRIREME" data import csv control.csv --test-part=0.4 --out=classes.h5 > import.log 2>&1 ||
+  { cat import.log; fail "import control.csv"; }
+"$TRIREME" data info classes.h5 > info.log 2>&1 || fail "data info classes.h5"
+shown info.log '\x1b[31mred'
+"$TRIREME" data info classes.h5 --json > info.json || fail "data info --json"
+shown info.json '\u001b[31mred'
+"$TRIREME" train --model="linear 2" --data.file=classes.h5 --train.steps=1 --train.batch=2 --run.dir=classes \
+  > classes.log 2>&1 || { cat classes.log; fail "train classes"; }
+"$TRIREME" eval classes --data.file=classes.h5 > eval.log 2>&1 || { cat eval.log; fail "eval classes"; }
+shown eval.log '\x1b[31mred'
+shown eval.log 'b\xc2\x9blue'
 finish

@@ -27,6 +27,8 @@ libtrireme_la_SOURCES += \
 	src/core/options_private.h \
 	src/core/options_show.c \
 	src/core/options_table.c \
+	src/core/printable.c \
+	src/core/printable.h \
 	src/core/random.c \
 	src/core/random_permute_simd.h \
 	src/core/random_permute.c \

@@ -73,6 +73,8 @@ static void json_write_string(FILE *stream, const char *text)
       fputs("\\t", stream);
     else if (*s < 0x20 || *s == 0x7f)
       fprintf(stream, "\\u%04x", *s);
+    else if (*s == 0xc2 && s[1] < 0xa0) /* the other control characters */
+      fprintf(stream, "\\u%04x", s[1]);
     else
       fwrite(s, 1, length, stream);
     s += length > 0 ? length : 1;

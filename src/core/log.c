@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/context.h"
+#include "core/printable.h"
 #include "core/status.h"
 
 #define LINE_BYTES 8192
@@ -54,7 +55,7 @@ bool trm_progress_is_terminal(void)
 static void log_print_line(const char *kind, const char *format, va_list arguments)
 {
   const struct trm_rank_state *state = trm_rank_current();
-  char text[LINE_BYTES];
+  char text[LINE_BYTES], line[LINE_BYTES];
   int length = 0;
   if (*kind && state->log_size > 1)
     length = snprintf(text, sizeof text, "trireme: rank %d: %s: ", state->log_rank, kind);
@@ -63,14 +64,16 @@ static void log_print_line(const char *kind, const char *format, va_list argumen
   const int added = vsnprintf(text + length, sizeof text - (size_t)length, format, arguments);
   if (added > 0)
     length += added;
-  if ((size_t)length > sizeof text - 2)
-    length = (int)sizeof text - 2;
-  text[length++] = '\n';
+  if ((size_t)length > sizeof text - 1)
+    length = (int)sizeof text - 1;
+  /* information may be a table; a warning or an error is one line */
+  size_t bytes = trm_printable_copy(line, sizeof line - 1, text, (size_t)length, *kind ? "\t" : "\t\n");
+  line[bytes++] = '\n';
 
   pthread_mutex_lock(&lock);
   if (progress_line[0])
     fputs(CLEAR_LINE, stderr);
-  fwrite(text, 1, (size_t)length, stderr);
+  fwrite(line, 1, bytes, stderr);
   if (progress_line[0])
     fputs(progress_line, stderr);
   fflush(stderr);

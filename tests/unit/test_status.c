@@ -10,6 +10,7 @@
 #include "core/context.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/printable.h"
 #include "core/status.h"
 #include "core/trace.h"
 #include "suite.h"
@@ -51,6 +52,44 @@ static void test_status(void)
   const size_t length = strlen(trm_error_text());
   CU_ASSERT(length > 1000 && length < 5000);
   CU_ASSERT_STRING_EQUAL(trm_error_text() + length - 3, "...");
+}
+
+/* -- control characters */
+
+static void test_printable(void)
+{
+  static const char *const texts[][2] = {
+    {"", ""}, {"plain \xc3\xa4 \xe2\x82\xac", "plain \xc3\xa4 \xe2\x82\xac"},
+    {"\033[31mred\007\r", "\\x1b[31mred\\x07\\x0d"}, {"a\nb\tc\x7f", "a\\x0ab\\x09c\\x7f"},
+    {"\xc2\x9b" "31m \xc2\xa0 \xc2\x80 \xc2", "\\xc2\\x9b31m \xc2\xa0 \\xc2\\x80 \xc2"}};
+  char to[64];
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    char *shown = trm_printable(texts[i][0]);
+    CU_ASSERT_STRING_EQUAL(shown, texts[i][1]);
+    trm_free(shown);
+  }
+  CU_ASSERT_EQUAL(trm_printable_copy(to, sizeof to, "a\n\0\033", 4, "\n"), 10);
+  CU_ASSERT_STRING_EQUAL(to, "a\n\\x00\\x1b");
+  CU_ASSERT_EQUAL(trm_printable_copy(to, 7, "ab\033\033", 4, ""), 6); /* whole escapes only */
+  CU_ASSERT_STRING_EQUAL(to, "ab\\x1b");
+  CU_ASSERT_EQUAL(trm_printable_copy(to, 6, "ab\033\033", 4, ""), 2);
+}
+
+static void printing_controls(void)
+{
+  trm_info("table\n\033[2J");
+  trm_warn("\033]0;title\007");
+  trm_error(TRM_FAILED, "class \"\xc2\x9b" "1m\"\nerror: none");
+  trm_log_error();
+}
+
+static void test_log_controls(void)
+{
+  char text[1000];
+  child_run(printing_controls, text, sizeof text);
+  CU_ASSERT_STRING_EQUAL(text, "table\n\\x1b[2J\n"
+                               "trireme: warning: \\x1b]0;title\\x07\n"
+                               "trireme: error: class \"\\xc2\\x9b1m\"\\x0aerror: none\n");
 }
 
 /* -- several ranks in one process */
@@ -212,6 +251,8 @@ int main(void)
     {"status", test_status},
     {"several ranks in a process", test_contexts},
     {"log and abort", test_log},
+    {"control characters", test_printable},
+    {"control characters in the log", test_log_controls},
     CU_TEST_INFO_NULL,
   };
   return suite_run("status", tests);
