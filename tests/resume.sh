@@ -42,6 +42,7 @@ cp -r whole unlisted
 rm -r unlisted/checkpoints unlisted/summary.json
 : > unlisted/checkpoints
 refused unlisted 'unlisted/checkpoints: cannot be listed: ' --run.resume=auto
+refused unlisted 'unlisted/checkpoints: cannot be listed: ' --run.overwrite=yes
 is 4 unlisted
 is 2 nothing
 

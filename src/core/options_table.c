@@ -129,7 +129,7 @@ const struct trm_option trm_option_table[] = {
   INT(strategy.rows, "1", 0, INFINITY, "hogwild on sparse rows: rows in an update (0: all rows of the batch)"),
 
   TEXT(run.dir, "runs/latest", "folder for all files of the run"),
-  TEXT(run.resume, "", "checkpoint to resume from (auto: the newest one in run.dir, if any)"),
+  TEXT(run.resume, "", "checkpoint to resume from (auto: the newest undamaged one in run.dir, if any)"),
   INT(run.seed, "1", 0, INFINITY, "seed of the weights, the order of the samples and the dropout masks"),
   INT(run.lanes, "0", 0, 65536,
    "fixed lanes of a batch, a power of two: same bits on every number of ranks that divides it (0: off)"),

@@ -35,28 +35,43 @@ static int run_dir_make_directories(const char *path)
   return failed ? trm_error(TRM_FAILED, "%s: cannot make the directory: %s", path, strerror(failed)) : TRM_OK;
 }
 
-/* Removes the files of an earlier run and no others. */
-static void run_dir_remove_run(const char *path)
+/* Removes a file of an earlier run, if it is there. */
+static int run_dir_remove_file(const char *folder, const char *name)
 {
-  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json", "staleness.json"};
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-    char *file = trm_format("%s/%s", path, files[i]);
-    unlink(file);
-    trm_free(file);
-  }
-  char *folder = trm_format("%s/checkpoints", path);
+  char *file = trm_format("%s/%s", folder, name);
+  const int status = unlink(file) == 0 || errno == ENOENT
+                       ? TRM_OK : trm_error(TRM_FAILED, "%s: cannot be removed: %s", file, strerror(errno));
+  trm_free(file);
+  return status;
+}
+
+/* Removes the checkpoints of an earlier run: what stayed would be resumed. */
+static int run_dir_remove_checkpoints(const char *folder)
+{
   DIR *d = opendir(folder);
-  for (struct dirent *e; d && (e = readdir(d));) {
+  if (!d && errno != ENOENT)
+    return trm_error(TRM_FAILED, "%s: cannot be listed: %s", folder, strerror(errno));
+  int status = TRM_OK;
+  for (struct dirent *e; d && status == TRM_OK && (e = readdir(d));) {
     const size_t n = strlen(e->d_name);
-    if (n > 3 && strcmp(e->d_name + n - 3, ".h5") == 0) {
-      char *file = trm_format("%s/%s", folder, e->d_name);
-      unlink(file);
-      trm_free(file);
-    }
+    if (n > 3 && strcmp(e->d_name + n - 3, ".h5") == 0)
+      status = run_dir_remove_file(folder, e->d_name);
   }
   if (d)
     closedir(d);
+  return status;
+}
+
+/* Removes the files of an earlier run and no others. */
+static int run_dir_remove_run(const char *path)
+{
+  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json", "staleness.json"};
+  char *folder = trm_format("%s/checkpoints", path);
+  int status = run_dir_remove_checkpoints(folder);
+  for (size_t i = 0; i < sizeof files / sizeof *files && status == TRM_OK; i++)
+    status = run_dir_remove_file(path, files[i]);
   trm_free(folder);
+  return status;
 }
 
 /* Removes from metrics.jsonl the lines of later steps, those with test scores, which the resumed run computes at its
@@ -104,12 +119,8 @@ bool trm_run_dir_is_finished(const char *path, uint64_t *steps, bool *early)
  * one. */
 static int run_dir_resume(const char *path, const char *metrics, int64_t step)
 {
-  char *summary = trm_format("%s/summary.json", path);
-  const int status = unlink(summary) == 0 || errno == ENOENT
-                       ? run_dir_drop_metrics_after(metrics, step)
-                       : trm_error(TRM_FAILED, "%s: cannot be removed: %s", summary, strerror(errno));
-  trm_free(summary);
-  return status;
+  TRM_CHECK(run_dir_remove_file(path, "summary.json"));
+  return run_dir_drop_metrics_after(metrics, step);
 }
 
 int trm_run_dir_write_config(const struct trm_run_dir *dir, const struct trm_options *options)
@@ -136,7 +147,7 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
   if (resume_step >= 0)
     status = run_dir_resume(dir->path, metrics, resume_step);
   else if (holds_run && options->run.overwrite)
-    run_dir_remove_run(dir->path);
+    status = run_dir_remove_run(dir->path);
   else if (holds_run)
     status = trm_error(TRM_USAGE,
                        "run.dir: %s holds a run already; choose another run.dir, resume it (run.resume=auto) or "
