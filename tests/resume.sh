@@ -122,8 +122,7 @@ try 1 failed --optim.lr=1e38
 is 1 failed
 "$TRIREME" train config.yaml --run.dir=failed --run.resume=auto --train.steps=1000000 > again.log 2>&1 &
 job=$!
-until [ ! -e failed/summary.json ] || ! kill -0 $job 2> /dev/null; do sleep 0.02; done
-is 4 failed
+awaits 5 failed/metrics.jsonl $job
 kill -KILL $job
 wait $job 2> /dev/null
 is 4 failed
