@@ -4,6 +4,7 @@
 #include <omp.h>
 #endif
 
+#include "core/ledger.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets.h"
@@ -345,7 +346,10 @@ static int loader_direct_read(struct loader *loader, uint64_t low, uint64_t high
     loader->direct_memory = trm_alloc(loader->direct_capacity, "rows of the data set");
   }
   store_layout(loader, &loader->store, loader->direct_memory, 1, rows, entries);
-  TRM_CHECK(loader_read(loader, file_first, rows, &loader->store, 0, 0));
+  const enum trm_ledger_operation before = trm_ledger_enter(&(struct trm_ledger_call){.operation = TRM_LEDGER_READ});
+  const int status = loader_read(loader, file_first, rows, &loader->store, 0, 0);
+  trm_ledger_leave(before);
+  TRM_CHECK(status);
   loader->direct_first = first;
   loader->direct_rows = direct_rows;
   return TRM_OK;
@@ -360,8 +364,13 @@ static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low,
                      (unsigned long long)loader->rows);
   batch->rows = 0;
   loader->epoch = epoch;
-  if (loader->mode == LOADER_SHUFFLE_WINDOWS)
-    return shuffle_windows_fetch(loader, epoch, low, high, batch);
+  if (loader->mode == LOADER_SHUFFLE_WINDOWS) {
+    const enum trm_ledger_operation before =
+      trm_ledger_enter(&(struct trm_ledger_call){.operation = TRM_LEDGER_READ});
+    const int status = shuffle_windows_fetch(loader, epoch, low, high, batch);
+    trm_ledger_leave(before);
+    return status;
+  }
   order_epoch_enter(&loader->order, &loader->order_epoch, epoch);
   if (low == high)
     return TRM_OK;

@@ -59,6 +59,7 @@ libtrireme_la_SOURCES += \
 	mpi/real_calls.c \
 	mpi/real_group.c \
 	mpi/real_launch.c \
+	mpi/real_ledger.c \
 	mpi/real_node.c \
 	mpi/real_polling.c \
 	mpi/real_private.h \

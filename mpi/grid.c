@@ -65,6 +65,11 @@ int trm_grid_create(struct trm_grid *grid, const struct trm_options *options, st
     all->ops->split(all, place[TRM_AXIS_PIPELINE] * size[TRM_AXIS_TENSOR] + place[TRM_AXIS_TENSOR], 0);
   grid->axis[TRM_AXIS_PIPELINE] = all->ops->split(all, all->rank % block, 0);
   grid->model = all->ops->split(all, place[TRM_AXIS_DATA], 0);
+  all->role = TRM_COMM_JOB;
+  grid->axis[TRM_AXIS_TENSOR]->role = TRM_COMM_TENSOR;
+  grid->axis[TRM_AXIS_DATA]->role = TRM_COMM_DATA;
+  grid->axis[TRM_AXIS_PIPELINE]->role = TRM_COMM_PIPELINE;
+  grid->model->role = TRM_COMM_MODEL;
   return TRM_OK;
 }
 

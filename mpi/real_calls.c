@@ -329,10 +329,12 @@ static void *calls_thread(void *context)
   double last_call = -BUSY_S;
   while (!atomic_load_explicit(&calls->stop, memory_order_relaxed)) {
     const double now = MPI_Wtime();
-    if (real_calls_answer(calls)) /* also makes MPI progress */
+    if (real_calls_answer(calls)) { /* also makes MPI progress */
       last_call = now;
-    else
+      trm_ledger_add_answer();
+    } else {
       nanosleep(&(struct timespec){.tv_nsec = now - last_call < BUSY_S ? SHORT_SLEEP_NS : SLEEP_NS}, NULL);
+    }
   }
   return NULL;
 }

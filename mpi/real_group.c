@@ -16,6 +16,7 @@ struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool sh
   real->shares_memory = shares_memory;
   real->window_errhandler = parent->window_errhandler;
   real->max_begin_bytes = parent->max_begin_bytes;
+  real->group = real_ledger_group(mpi, parent);
   real->base.ops = parent->base.ops;
   real->base.device_memory = parent->base.device_memory;
   real->base.impl = real;

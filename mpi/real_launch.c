@@ -134,7 +134,7 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
   }
   trm_set_abort(launch_abort_job);
 
-  struct real_comm job = {.base.ops = &real_ops, .max_begin_bytes = REAL_MAX_BEGIN_BYTES};
+  struct real_comm job = {.base.ops = &real_ledger_ops, .max_begin_bytes = REAL_MAX_BEGIN_BYTES};
   MPI_Errhandler errhandler;
   MPI_Comm_create_errhandler(launch_on_error, &errhandler);
   MPI_Win_create_errhandler(launch_on_window_error, &job.window_errhandler);
@@ -144,6 +144,7 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
   MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
   job.base.device_memory = launch_device_memory();
   *world = real_wrap(duplicate, &job, false);
+  (*world)->role = TRM_COMM_JOB;
   return TRM_OK;
 }
 

@@ -58,6 +58,7 @@ void real_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *c
   struct real_comm *real = real_of(comm);
   for (double since = MPI_Wtime(); !done(context);) {
     if (real_calls_attend(real)) {
+      trm_ledger_add_answer();
       since = MPI_Wtime();
       continue;
     }

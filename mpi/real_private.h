@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "core/comm.h"
+#include "core/ledger.h"
 
 /* One call of a blocking collective moves at most this much: large allreduces run best in chunks, since at 64 MB most
  * of the time goes into page faults of the library's temporary buffers. */
@@ -32,6 +33,7 @@ struct real_comm {
   struct real_node_barrier *barrier; /* in shared memory */
   uint64_t barriers_entered;         /* barriers that this rank has entered */
   struct trm_calls *attended;        /* list of those that this rank answers in wait_until */
+  uint64_t group, collectives;       /* for the ledger: equal on its ranks; collectives that this rank has begun */
 };
 
 static inline struct real_comm *real_of(struct trm_comm *comm)
@@ -46,8 +48,16 @@ static inline int real_chunk_size(size_t from, size_t count, size_t chunk)
 }
 
 /* -- real.c */
-extern const struct trm_comm_ops real_ops;
+extern const struct trm_comm_ops real_ops; /* without the ledger */
 MPI_Datatype real_type(enum trm_type type);
+double real_clock(struct trm_comm *comm);
+void *real_native(struct trm_comm *comm);
+void real_abort(struct trm_comm *comm, int status) __attribute__((noreturn));
+
+/* -- real_ledger.c */
+extern const struct trm_comm_ops real_ledger_ops;
+/* Of a communicator made of `parent`: equal on its ranks, and unlike that of others. Not collective. */
+uint64_t real_ledger_group(MPI_Comm mpi, const struct real_comm *parent);
 
 /* -- real_launch.c: TRM_USAGE for N jobs of one rank in place of one job of N. job_size: of MPI_COMM_WORLD */
 int real_check_launch(int job_size);
@@ -58,6 +68,7 @@ struct trm_request {
   int count, completed;   /* the first `completed` are complete */
   struct real_call *call; /* real_calls.c; NULL: no call */
   bool collective;        /* other ranks depend on this one's progress: sleeps are short */
+  struct trm_ledger_call ledger;
   MPI_Request mpi[];
 };
 struct trm_request *real_request_create(size_t count, bool collective); /* the caller sets mpi (count) */

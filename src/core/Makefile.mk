@@ -19,6 +19,9 @@ libtrireme_la_SOURCES += \
 	src/core/document.c \
 	src/core/document.h \
 	src/core/json.c \
+	src/core/ledger.c \
+	src/core/ledger.h \
+	src/core/ledger_text.c \
 	src/core/log.c \
 	src/core/mapped.c \
 	src/core/mapped.h \

@@ -39,7 +39,10 @@ struct trm_comm *trm_comm_group(struct trm_comm *comm, enum trm_group group, con
 {
   if (comm->ops->group)
     return comm->ops->group(comm, group);
-  return comm->ops->split(comm, group == TRM_GROUP_SELF ? comm->rank : group == TRM_GROUP_ALL ? 0 : node->rank, key);
+  const int color = group == TRM_GROUP_SELF ? comm->rank : group == TRM_GROUP_ALL ? 0 : node->rank;
+  struct trm_comm *made = comm->ops->split(comm, color, key);
+  made->role = group == TRM_GROUP_ACROSS_NODES ? TRM_COMM_ACROSS_NODES : comm->role;
+  return made;
 }
 
 static bool comm_try_lock(void *context)

@@ -31,6 +31,19 @@ enum trm_op { TRM_SUM, TRM_MIN, TRM_MAX };
  * those of equal rank on their nodes. */
 enum trm_group { TRM_GROUP_SELF, TRM_GROUP_ALL, TRM_GROUP_ACROSS_NODES };
 
+/* The ranks of a communicator. */
+enum trm_comm_role {
+  TRM_COMM_GROUP, /* none of the following */
+  TRM_COMM_JOB,
+  TRM_COMM_NODE,
+  TRM_COMM_MODEL,
+  TRM_COMM_DATA,
+  TRM_COMM_PIPELINE,
+  TRM_COMM_TENSOR,
+  TRM_COMM_ACROSS_NODES, /* TRM_GROUP_ACROSS_NODES */
+  TRM_COMM_ROLES
+};
+
 size_t trm_type_bytes(enum trm_type type);
 
 struct trm_comm;
@@ -174,6 +187,7 @@ struct trm_comm_ops {
 struct trm_comm {
   const struct trm_comm_ops *ops;
   int rank, size;
+  enum trm_comm_role role; /* its ranks, for messages */
   void *impl; /* of the implementation */
   /* trm_device_ops.name of the device whose memory send_begin and receive_begin take, too, as found at run time. NULL:
    * none. */

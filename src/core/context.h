@@ -22,6 +22,7 @@ struct trm_rank_state {
   bool oversubscribed;        /* trm_comm_set_oversubscribed */
   bool warned_of_tmpfs;       /* trm_mapped_create */
   struct trm_trace *trace;    /* trm_trace_start; NULL: off */
+  struct trm_ledger_entry *ledger; /* trm_ledger_open; NULL: off */
   struct trm_comm self;       /* trm_comm_self */
   struct trm_mailbox mailbox; /* of self */
 };
@@ -31,6 +32,7 @@ void trm_rank_state_init(struct trm_rank_state *state);
 /* Of a thread or a fiber. */
 struct trm_context {
   struct trm_rank_state *rank; /* not owned; NULL: the process's own */
+  struct trm_ledger_entry *ledger; /* trm_ledger_open; NULL: off, or another thread's */
   char error_text[4096];       /* trm_error_text */
   char text[8][256];           /* trm_context_text */
   unsigned next_text;

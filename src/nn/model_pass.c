@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/axis.h"
+#include "core/ledger.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
@@ -269,6 +270,7 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
   pass_hold_statistics(model, pass, mode, true);
   pass_await_weights(pass, model->parameters - model->statistics, model->parameters);
   for (int i = plan->first; i < plan->last && !pass_is_chunked(model, i); i++) {
+    trm_ledger_set_layer(model->layer[i].global_index, TRM_LEDGER_FORWARD);
     pass_hold(model, pass, i, mode, true);
     pass_await_layer(model, pass, i);
     if (model->layer[i].from != TRM_FROM_NONE && pass_layer_runs(&model->layer[i], pass))
@@ -400,6 +402,7 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   pass_hold_statistics(model, pass, TRM_ACQUIRE_BACKWARD, true);
   for (int i = plan->last - 1; i >= plan->first; i--) {
     const struct trm_layer *layer = &model->layer[i];
+    trm_ledger_set_layer(layer->global_index, TRM_LEDGER_BACKWARD);
     if (i == plan->segment_end[i] - 1)
       pass_recompute_segment(model, &inner, i + 1);
     if (!pass_is_chunked(model, i)) /* which the loss holds */

@@ -1,6 +1,7 @@
 /* The loop over epochs: batches, evaluations, checkpoints. Read from the bottom: trainer_run. */
 #include <math.h>
 
+#include "core/ledger.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -91,6 +92,7 @@ static int epochs_score(struct trainer *t, struct trm_dataset *dataset, struct t
   struct trm_model *model = &t->model;
   const struct trm_strategy *s = &t->strategy;
   struct trm_loss_sums sums;
+  trm_ledger_set_phase(TRM_LEDGER_EVALUATION, s->updates);
   float *w = trm_staged_arrays_load(&t->arrays, s->eval_weights ? s->eval_weights : s->w);
   TRM_CHECK(trm_model_bind_slots(model, model->device, w, t->arrays.g, model->max_rows, true, t->slots));
   const int status = t->mode->evaluate(t, dataset, &sums);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/ledger.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -88,7 +89,9 @@ static int restart_write_file(struct trainer *t, const char *path, struct trm_ch
   c->encoding = t->data->encoding;
   for (int i = 0; i < c->states; i++)
     c->state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
+  const enum trm_ledger_operation before = trm_ledger_enter(&(struct trm_ledger_call){.operation = TRM_LEDGER_WRITE});
   const int status = t->modules->checkpoint->write(path, c, &t->full_model);
+  trm_ledger_leave(before);
   free(config);
   trm_free(validation);
   return status;
@@ -125,6 +128,7 @@ int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather)
 static int restart_save_as(struct trainer *t, const char *path)
 {
   struct checkpoint_sources sources;
+  trm_ledger_set_phase(TRM_LEDGER_CHECKPOINT, t->strategy.updates);
   TRM_CHECK(trm_agree(t->comm, t->mode->save_local_state ? t->mode->save_local_state(t) : TRM_OK));
   trm_local_state_gather_begin(&sources.local_states, t->comm, t->strategy.local_state, t->strategy.local_states);
   TRM_CHECK(trainer_gather_begin(t, &sources.tensors));
@@ -168,6 +172,7 @@ int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point
 {
   const struct trm_strategy *s = &t->strategy;
   int status = TRM_OK;
+  trm_ledger_set_phase(TRM_LEDGER_CHECKPOINT, at->step);
   if (t->comm->rank == 0) {
     char *path = restart_best_path(t);
     struct trm_checkpoint c = {

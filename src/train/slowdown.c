@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/ledger.h"
 #include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
@@ -322,6 +323,7 @@ void trm_slowdown_rest(struct trm_slowdown *slowdown)
   struct trm_comm *comm = slowdown->comm;
   const double min_s = comm->ops->compute ? 0 : MIN_REAL_REST;
   const double batch_s = fmax(trm_slowdown_modeled(slowdown, slowdown->batch_rows), min_s);
+  trm_ledger_add_progress(); /* the outage ends by itself */
   comm->ops->sleep_until(comm, fmin(slowdown_outage_end(slowdown), comm->ops->clock(comm) + batch_s), true);
 }
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "core/ledger.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -163,6 +164,7 @@ static int stages_train_input(void *context, int batch, int micro, int slot, boo
   const size_t micros = (size_t)s->pipeline.schedule.micros;
   size_t low, high;
   trm_interval(f->part_high - f->part_low, micros, (size_t)micro % micros, &low, &high);
+  trm_ledger_set_phase(TRM_LEDGER_STEP, run->first + (uint64_t)batch + 1);
   TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, f->part_low + low, f->part_low + high, &s->batch[slot]));
   return trm_device_batch_upload(&s->device_batch[slot], &s->batch[slot], input);
 }

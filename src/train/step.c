@@ -1,4 +1,5 @@
 /* Training steps: the gradient of a batch and the strategy's update. Read from the bottom: trainer_advance. */
+#include "core/ledger.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "core/trace.h"
@@ -338,6 +339,7 @@ static bool step_passes_add_losses(const struct trainer *t)
 static int step_train_batch(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   trm_trace_set_step((int64_t)batch->number + 1);
+  trm_ledger_set_phase(TRM_LEDGER_STEP, batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
   if (step_passes_add_losses(t))
     trm_strategy_begin_step(&t->strategy, batch->rate, t->samples - t->position + batch->low, sums);

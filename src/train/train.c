@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/ledger.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -417,6 +418,7 @@ static int train_hash_weights(struct trainer *t)
 static int train_conclude(struct trainer *t, const char *outcome)
 {
   struct trm_result *result = t->result;
+  trm_ledger_set_phase(TRM_LEDGER_END, t->strategy.updates);
   result->epochs = t->epoch + (trainer_epoch_done(t) ? 1 : 0);
   result->steps = t->strategy.updates;
   result->samples = t->samples;
@@ -459,6 +461,7 @@ static int train_run(struct trainer *t)
   const char *outcome;
   t->began = t->slowdown.origin_s = trainer_clock(t);
   t->wall_began = train_real_clock();
+  trm_ledger_set_phase(TRM_LEDGER_STEP, t->strategy.updates);
   if (t->options->run.trace == TRM_TRACE_STEPS)
     trm_trace_start(t->comm, TRACE_EVENTS);
   int status = trainer_run(t, &outcome);
