@@ -1,7 +1,11 @@
 # To add a file: its name, one per line, in one of these lists (public headers in the second).
 libtrireme_la_SOURCES += \
   job/cores.c \
-  job/job.c
+  job/job.c \
+  job/stall.c \
+  job/stall.h \
+  job/watchdog.c \
+  job/watchdog.h
 jobinclude_HEADERS += \
   job/cores.h \
   job/job.h

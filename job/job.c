@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "datasets/datasets.h"
 #include "exchange/exchange.h"
+#include "job/watchdog.h"
 #include "kernels/kernels.h"
 #include "mpi/grid.h"
 #include "mpi/network.h"
@@ -137,9 +138,14 @@ static int job_train_on_grid(const struct trm_options *options, struct trm_modul
 static int job_train_rank(struct trm_comm *comm, void *context)
 {
   const struct job_training *training = context;
+  const struct trm_options *options = &training->job->options;
   struct trm_modules modules = training->job->modules;
+  struct trm_watchdog *watchdog;
   modules.comm = comm;
-  return job_train_on_grid(&training->job->options, modules, training->result);
+  TRM_CHECK(trm_watchdog_start(&watchdog, options, comm));
+  const int status = job_train_on_grid(options, modules, training->result);
+  trm_watchdog_stop(&watchdog);
+  return status;
 }
 
 /* One rank of several in this process, with a device of its own: it computes in one thread at a time. */

@@ -3,7 +3,7 @@
 #   tests_unit_test_status_SOURCES = tests/unit/test_status.c $(trm_program_extra)
 # Files that tests read go to EXTRA_DIST. The end of Makefile.am configures how tests run.
 # trm_test_helpers: programs that scripts run.
-trm_test_helpers = tests/support/compare_weights
+trm_test_helpers = tests/support/compare_weights tests/support/mismatch
 trm_test_programs += \
 	tests/unit/test_arena \
 	tests/unit/test_async_peers \
@@ -56,6 +56,7 @@ trm_test_programs += \
 	tests/unit/test_shares \
 	tests/unit/test_slowdown \
 	tests/unit/test_staleness \
+	tests/unit/test_stall \
 	tests/unit/test_status \
 	tests/unit/test_sync \
 	tests/unit/test_sync_lanes \
@@ -85,6 +86,7 @@ tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_j
 tests_unit_test_plan_SOURCES = tests/unit/test_plan.c tests/support/pretend_device.c tests/support/pretend_device.h \
 	$(trm_program_extra)
 tests_unit_test_slowdown_SOURCES = tests/unit/test_slowdown.c $(trm_program_extra)
+tests_unit_test_stall_SOURCES = tests/unit/test_stall.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c $(trm_test_method)
@@ -198,6 +200,7 @@ tests_cuda_test_emulator_CPPFLAGS = $(tests_cuda_trireme_cuda_la_CPPFLAGS)
 tests_cuda_test_emulator_CXXFLAGS = $(tests_cuda_trireme_cuda_la_CXXFLAGS)
 endif
 # For scripts: the difference between two checkpoints.
+tests_support_mismatch_SOURCES = tests/support/mismatch.c $(trm_program_extra)
 tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_program_extra)
 trm_test_scripts += \
 	tests/check_includes.sh \
@@ -215,6 +218,7 @@ trm_test_scripts += \
 	tests/async_batch_norm.sh \
 	tests/async_peers.sh \
 	tests/async_signal.sh \
+	tests/stall.sh \
 	tests/async_methods.sh \
 	tests/async_rows.sh \
 	tests/async_evaluate.sh \

@@ -62,6 +62,7 @@ struct trm_run_options {
   char *slow, *jitter, *outages; /* train/slowdown.h */
   char *record; /* folder: the order of events of an asynchronous run */
   enum trm_trace_mode trace;
+  double stall_after, stall_abort; /* s; 0: never */
 };
 struct trm_log_options {
   int64_t every;

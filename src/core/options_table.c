@@ -146,6 +146,10 @@ const struct trm_option trm_option_table[] = {
   TEXT(run.record, "", "folder to which an asynchronous run writes the order of its events (for simulate.replay)"),
   CHOICE(run.trace, "none", WORDS("none", "steps"),
    "steps: record what each rank does in run.dir/trace.json (chrome://tracing, Perfetto, trireme report)"),
+  REAL(run.stall_after, "60", 0, 1e9,
+   "seconds without progress after which a rank is named that others wait for, with its operation (0: never)"),
+  REAL(run.stall_abort, "600", 0, 1e9,
+   "seconds without progress of any rank after which the job ends with status 4 (0: never)"),
 
   INT(log.every, "50", 1, INFINITY, "updates between lines of the log"),
   BOOL(log.quiet, "no", "print warnings and errors only"),

@@ -14,6 +14,7 @@ enum trm_status {
   TRM_FAILED = 1,  /* the work could not be done: file, memory, numbers, another rank */
   TRM_USAGE = 2,   /* the request was wrong: option, configuration, shape */
   TRM_STOPPED = 3, /* stopped on purpose after a checkpoint was written */
+  TRM_STALLED = 4, /* no rank made progress any more (run.stall_abort) */
 };
 
 /* Records the message (printf form, no newline) for this thread and returns status.

@@ -374,6 +374,27 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
   return status;
 }
 
+int trm_run_dir_write_stalled(const char *path, const char *reason, int ranks, uint64_t step)
+{
+  char *name = trm_format("%s/summary.json", path);
+  struct atomic_file file;
+  int status = atomic_file_open(&file, name);
+  if (status == TRM_OK) {
+    struct trm_json json;
+    trm_json_open(&json, file.stream);
+    trm_json_object(&json, NULL);
+    trm_json_text(&json, "version", PACKAGE_VERSION);
+    trm_json_text(&json, "status", "stalled");
+    trm_json_text(&json, "reason", reason);
+    trm_json_integer(&json, "ranks", ranks);
+    trm_json_integer(&json, "steps", (int64_t)step);
+    trm_json_end(&json);
+    status = atomic_file_close(&file, !ferror(file.stream));
+  }
+  trm_free(name);
+  return status;
+}
+
 void trm_run_dir_close(struct trm_run_dir *dir)
 {
   if (dir->metrics)

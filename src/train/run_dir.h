@@ -53,4 +53,6 @@ int trm_run_dir_staleness_end(struct trm_run_dir *dir);
 int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_options *options,
                               const struct trm_modules *modules, const struct trm_model *model,
                               const struct trm_result *result, const struct trm_staleness *total);
+/* Writes a summary.json of a run that is ended because it stalled: reason, ranks, the step, "status": "stalled". */
+int trm_run_dir_write_stalled(const char *path, const char *reason, int ranks, uint64_t step);
 void trm_run_dir_close(struct trm_run_dir *dir);
