@@ -22,6 +22,8 @@ trireme_SOURCES += \
 	cli/cmd_predict.c \
 	cli/cmd_report.c \
 	cli/cmd_status.c \
+	cli/status_ledger.c \
+	cli/status_ledger.h \
 	cli/cmd_train.c \
 	cli/command.c \
 	cli/command.h \

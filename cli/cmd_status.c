@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/status_ledger.h"
 #include "core/document.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -16,12 +17,13 @@
 static const char usage[] =
   "usage: trireme status RUN [--exit-code]\n"
   "\n"
-  "Prints the state of a run, from the files in its directory: finished, stopped, failed or not\n"
-  "ended; and the latest losses, with step and epoch.\n"
+  "Prints the state of a run, from the files in its directory: finished, stopped, failed, stalled\n"
+  "or not ended; the latest losses, with step and epoch; and what each rank of a run that goes on\n"
+  "or has stalled does, as of some seconds ago.\n"
   "\n"
   "  --exit-code  the exit status is the run's, for batch scripts: 0 finished; 3 stopped by a\n"
-  "               signal after a checkpoint, to be resumed; 1 failed; 4 not ended: running, or\n"
-  "               killed. Without this flag 0. In any case 2: there is no run.\n";
+  "               signal after a checkpoint, to be resumed; 1 failed; 4 stalled, to be resumed;\n"
+  "               5 not ended: running, or killed. Without this flag 0. In any case 2: there is no run.\n";
 
 struct status_flags {
   bool exit_code;
@@ -29,7 +31,7 @@ struct status_flags {
 static const struct trm_option flags[] = {
   {"exit-code", TRM_OPTION_BOOL, offsetof(struct status_flags, exit_code), NULL, NO_RANGE}, END_OF_FLAGS};
 
-enum { STATUS_NOT_ENDED = 4 };
+enum { STATUS_NOT_ENDED = 5 };
 
 /* The states of a run by `status` in summary.json, which is written at the end of each process that trains; the last
  * row: there is no such file. */
@@ -42,6 +44,7 @@ static const struct state {
   {"early-stop", TRM_OK, "finished: stopped early"},
   {"stopped", TRM_STOPPED, "stopped by a signal after a checkpoint; run.resume=auto resumes it"},
   {"failed", TRM_FAILED, "failed"},
+  {"stalled", TRM_STALLED, "stalled: no rank made progress, and the job was ended; run.resume=auto resumes it"},
   {NULL, STATUS_NOT_ENDED, "not ended: it is running, or was killed"},
 };
 
@@ -144,6 +147,7 @@ static int cmd_status_run(const struct call *call)
   if (status == TRM_OK) {
     printf("%-10s  %s\n%-10s  %s\n", "run", run, "state", state->text);
     status = status_print_metrics(metrics);
+    status_print_ledger(run);
   }
   trm_free(config);
   trm_free(metrics);

@@ -19,8 +19,8 @@ static const char usage[] =
   "  trireme train config.yaml --model.init=w.safetensors   begin with these weights\n\n"
   "SIGTERM, SIGINT and SIGUSR1, any number of them, write a checkpoint and end the run;\n"
   "SIGQUIT (Ctrl-\\) and SIGKILL end it at once. Exit status: 0 done, 1 failed, 2 wrong usage\n"
-  "or configuration, 3 stopped by a signal after a checkpoint. Under a launcher, whose own\n"
-  "status it may be: `trireme status RUN --exit-code`.\n";
+  "or configuration, 3 stopped by a signal after a checkpoint, 4 stalled (run.stall_abort).\n"
+  "Under a launcher, whose own status it may be: `trireme status RUN --exit-code`.\n";
 
 /* Appends a score: ", test accuracy 97.50%". */
 static void cmd_train_append_score(char *text, size_t bytes, const char *name, const struct trm_score *score,

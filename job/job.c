@@ -142,7 +142,7 @@ static int job_train_rank(struct trm_comm *comm, void *context)
   struct trm_modules modules = training->job->modules;
   struct trm_watchdog *watchdog;
   modules.comm = comm;
-  TRM_CHECK(trm_watchdog_start(&watchdog, options, comm));
+  trm_watchdog_start(&watchdog, options, comm);
   const int status = job_train_on_grid(options, modules, training->result);
   trm_watchdog_stop(&watchdog);
   return status;

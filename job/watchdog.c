@@ -356,11 +356,11 @@ static void watchdog_free(struct trm_watchdog *w)
   trm_free(w);
 }
 
-int trm_watchdog_start(struct trm_watchdog **watchdog, const struct trm_options *options, struct trm_comm *comm)
+void trm_watchdog_start(struct trm_watchdog **watchdog, const struct trm_options *options, struct trm_comm *comm)
 {
   *watchdog = NULL;
   if (options->run.stall_after <= 0 && options->run.stall_abort <= 0)
-    return TRM_OK;
+    return;
   struct trm_watchdog *w = trm_alloc(sizeof *w, "the watchdog");
   w->comm = comm;
   w->node = comm->ops->split_node(comm, TRM_SHARE_NODE);
@@ -368,17 +368,18 @@ int trm_watchdog_start(struct trm_watchdog **watchdog, const struct trm_options 
   w->folder = trm_format("%s/ledger", options->run.dir);
   watchdog_set_times(w, &options->run);
   watchdog_find_nodes(w);
-  int status = trm_agree(comm, w->node->ops->share(w->node, trm_ledger_entry_bytes(), TRM_MEMORY_BUFFERS, &w->shared));
+  const int status =
+    trm_agree(comm, w->node->ops->share(w->node, trm_ledger_entry_bytes(), TRM_MEMORY_BUFFERS, &w->shared));
   if (status == TRM_OK) {
     trm_ledger_open(w->shared.local, comm->rank);
     comm->ops->barrier(comm);
-    status = watchdog_start_thread(w);
-    trm_abort_on_error(status); /* the other ranks' threads run */
+    trm_abort_on_error(watchdog_start_thread(w)); /* the other ranks' threads run */
     *watchdog = w;
-    return TRM_OK;
+    return;
   }
+  if (comm->rank == 0)
+    trm_warn("%s: no watchdog: a stalled job will not be ended", trm_error_text());
   watchdog_free(w);
-  return status;
 }
 
 void trm_watchdog_stop(struct trm_watchdog **watchdog)

@@ -15,8 +15,8 @@
 
 struct trm_watchdog;
 
-/* Opens the ledger of all ranks and begins to watch. *watchdog is NULL if run.stall_after and run.stall_abort are 0. By
- * the main thread; the ledger is its. Collective. */
-int trm_watchdog_start(struct trm_watchdog **watchdog, const struct trm_options *options, struct trm_comm *comm);
+/* Opens the ledger of all ranks and begins to watch. *watchdog is NULL if run.stall_after and run.stall_abort are 0, or
+ * with a warning if there is no shared memory. By the main thread; the ledger is its. Collective. */
+void trm_watchdog_start(struct trm_watchdog **watchdog, const struct trm_options *options, struct trm_comm *comm);
 /* Ends it and removes its files. NULL is allowed. Collective. */
 void trm_watchdog_stop(struct trm_watchdog **watchdog);

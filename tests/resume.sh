@@ -43,7 +43,7 @@ rm -r unlisted/checkpoints unlisted/summary.json
 : > unlisted/checkpoints
 refused unlisted 'unlisted/checkpoints: cannot be listed: ' --run.resume=auto
 refused unlisted 'unlisted/checkpoints: cannot be listed: ' --run.overwrite=yes
-is 4 unlisted
+is 5 unlisted
 is 2 nothing
 
 # -- the newest checkpoint is damaged: the run goes on from the one before, and ends as it would have
@@ -96,7 +96,7 @@ stops() { # RANKS NAME SIGNAL...
     --device.compute=sleep --device.gflops=0.05 > "$name.log" 2>&1 &
   job=$!
   awaits 2 "$name/metrics.jsonl" $job
-  is 4 "$name"
+  is 5 "$name"
   for signal in "${@:3}"; do
     kill "-$signal" "$(cat "rank.$((n - 1))")" || { cat "$name.log"; fail "$name: the run has ended"; }
   done
@@ -125,6 +125,6 @@ job=$!
 awaits 5 failed/metrics.jsonl $job
 kill -KILL $job
 wait $job 2> /dev/null
-is 4 failed
+is 5 failed
 pass "a resumed run has no results of an earlier process"
 finish

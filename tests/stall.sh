@@ -36,6 +36,10 @@ ends_when_frozen() {
   grep -q "error: stalled: no rank has made progress for [1-9] s.* rank $rank " "$name.log" ||
     { cat "$name.log"; fail "$name: no error"; }
   [ "$(json_text status "$name/summary.json")" = stalled ] || fail "$name: $(cat "$name/summary.json")"
+  "$TRIREME" status "$name" --exit-code > status.log 2>&1
+  status=$?
+  [ $status = 4 ] && grep -q "^  rank $rank (host [^ ]*, pid $pid) " status.log ||
+    { cat status.log; fail "$name: trireme status ended with $status"; }
   grep -q "^{\"rank\":$rank,.*\"pid\":$pid," "$name"/ledger/node-*.jsonl || fail "$name: no ledger of rank $rank"
   for _ in $(seq 100); do
     grep -qs ') [^Z]' "/proc/$pid/stat" || break

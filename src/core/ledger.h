@@ -123,3 +123,4 @@ int trm_ledger_file_read(const char *path, struct trm_ledger_rank *rank, int ran
 /* Reads the files of all nodes of a run. Returns the number of ranks, sorted; *rank: owned by the caller. *newest_s:
  * seconds since the newest file was written, by this machine's clock; below 0: there is none. */
 int trm_ledger_folder_read(const char *run_dir, struct trm_ledger_rank **rank, double *newest_s);
+void trm_ledger_folder_remove(const char *run_dir); /* with the files of all nodes */

@@ -225,6 +225,29 @@ static void ledger_append_file(const char *path, struct trm_ledger_rank **rank, 
   *count += found;
 }
 
+/* Returns the next file of a node in a folder (NULL: none). Caller frees. */
+static char *ledger_next_file(DIR *d, const char *folder)
+{
+  for (struct dirent *e; d && (e = readdir(d));) {
+    int node, end = 0;
+    if (sscanf(e->d_name, "node-%d.jsonl%n", &node, &end) == 1 && end > 0 && e->d_name[end] == '\0')
+      return trm_format("%s/%s", folder, e->d_name);
+  }
+  return NULL;
+}
+
+void trm_ledger_folder_remove(const char *run_dir)
+{
+  char *folder = trm_format("%s/ledger", run_dir);
+  DIR *d = opendir(folder);
+  for (char *path; (path = ledger_next_file(d, folder)); trm_free(path))
+    unlink(path);
+  if (d)
+    closedir(d);
+  rmdir(folder);
+  trm_free(folder);
+}
+
 int trm_ledger_folder_read(const char *run_dir, struct trm_ledger_rank **rank, double *newest_s)
 {
   char *folder = trm_format("%s/ledger", run_dir);
@@ -233,14 +256,8 @@ int trm_ledger_folder_read(const char *run_dir, struct trm_ledger_rank **rank, d
   int count = 0;
   *rank = NULL;
   *newest_s = -1;
-  for (struct dirent *e; d && (e = readdir(d));) {
-    int node, end = 0;
-    if (sscanf(e->d_name, "node-%d.jsonl%n", &node, &end) != 1 || end == 0 || e->d_name[end] != '\0')
-      continue;
-    char *path = trm_format("%s/%s", folder, e->d_name);
+  for (char *path; (path = ledger_next_file(d, folder)); trm_free(path))
     ledger_append_file(path, rank, &count, &capacity, newest_s);
-    trm_free(path);
-  }
   if (d)
     closedir(d);
   trm_free(folder);

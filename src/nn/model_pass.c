@@ -520,6 +520,7 @@ static void pass_run_chunks(struct trm_model *model, const struct trm_pass *pass
     input.target_class = pass->input->target_class + (pass->input->target_class ? first : 0);
     input.target_value = pass->input->target_value + first * values;
     last.rows = last.output_rows = input.rows;
+    trm_ledger_add_progress();
     last.ops->forward(&last, &inner, x + first * bytes, scores, NULL);
     pass_run_loss(model, &inner, &last, first, scores, backward ? scores : NULL);
     if (backward)

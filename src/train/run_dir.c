@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/ledger.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -153,8 +154,10 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
                        "run.dir: %s holds a run already; choose another run.dir, resume it (run.resume=auto) or "
                        "replace it (run.overwrite=yes)",
                        dir->path);
-  if (status == TRM_OK)
+  if (status == TRM_OK) {
+    trm_ledger_folder_remove(dir->path); /* of an earlier job */
     status = run_dir_make_directories(checkpoints);
+  }
   if (status == TRM_OK)
     status = trm_run_dir_write_config(dir, options);
   if (status == TRM_OK && !(dir->metrics = fopen(metrics, "a")))
