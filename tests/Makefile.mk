@@ -219,6 +219,7 @@ trm_test_scripts += \
 	tests/async_peers.sh \
 	tests/async_signal.sh \
 	tests/stall.sh \
+	tests/lease.sh \
 	tests/async_methods.sh \
 	tests/async_rows.sh \
 	tests/async_evaluate.sh \

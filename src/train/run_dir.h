@@ -6,10 +6,13 @@
 
 #include "core/atomic_file.h"
 #include "core/document.h"
+#include "train/run_lease.h"
 #include "train/train.h"
 
 struct trm_run_dir {
   char *path;    /* owned */
+  bool made;     /* the directory is new: without files it is removed again */
+  struct trm_run_lease *lease; /* owned */
   FILE *metrics; /* opened for appending, flushed after each line */
   /* staleness.json while it is written */
   char *staleness_path; /* owned; NULL: it is not */
@@ -17,9 +20,12 @@ struct trm_run_dir {
   struct trm_json staleness;
 };
 
-/* Makes the directory and its files. resume_step >= 0: resumes the run in the directory and drops its metrics after
- * that step, and summary.json. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or with
- * run.overwrite the run's files are removed. */
+/* Makes the directory if there is none, and takes its lease, for which it waits wait_s seconds at most
+ * (train/run_lease.h). What writes there fails from when another process has it. */
+int trm_run_dir_take(struct trm_run_dir *dir, const char *path, double wait_s);
+/* Makes the files of the directory, which was taken. resume_step >= 0: resumes the run in the directory and drops its
+ * metrics after that step, and summary.json. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or
+ * with run.overwrite the run's files are removed. */
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step);
 /* Returns true if summary.json says that the run in a directory has finished: *steps that it made, *early: it stopped
  * early. */

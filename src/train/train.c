@@ -294,6 +294,14 @@ static int train_explain_activations(const struct trainer *t, int status)
   return status;
 }
 
+/* A job that was requeued may begin while the one before it ends: a run that goes on waits for it. Collective. */
+static int train_take_run_dir(struct trainer *t)
+{
+  const double wait_s = strcmp(t->options->run.resume, "auto") == 0 ? 1.5 * TRM_LEASE_S : 0;
+  const int status = t->comm->rank == 0 ? trm_run_dir_take(&t->run_dir, t->options->run.dir, wait_s) : TRM_OK;
+  return trm_agree(t->comm, status);
+}
+
 static int train_set_up(struct trainer *t)
 {
   struct trm_comm *process = t->comm->ops->split_node(t->comm, TRM_SHARE_PROCESS);
@@ -317,6 +325,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
+  TRM_CHECK(train_take_run_dir(t));
   TRM_CHECK(trainer_open_checkpoint(t));
   TRM_CHECK(trainer_shares_create(t));
   const size_t max_rows = trainer_max_rows(t, t->strategy.batch_shard);
