@@ -21,6 +21,7 @@
 #include "core/status.h"
 
 #define BUFFER_BYTES ((size_t)1 << 18)
+#define MAX_LINE ((size_t)1 << 26) /* bytes; a gzip file of a megabyte may have one of a gigabyte */
 
 struct trm_reader {
   char *path;
@@ -180,6 +181,8 @@ int trm_reader_line(struct trm_reader *reader, char **line, size_t *length)
     const unsigned char *from = reader->buffer + reader->next;
     const unsigned char *newline = memchr(from, '\n', reader->end - reader->next);
     const size_t count = newline ? (size_t)(newline - from) : reader->end - reader->next;
+    if (bytes + count > MAX_LINE)
+      return trm_reader_error(reader, "a line of more than %zu MiB: this is not a text file", MAX_LINE >> 20);
     file_reader_line_add(reader, bytes, from, count);
     bytes += count;
     reader->next += count + (newline != NULL);

@@ -18,6 +18,7 @@ static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
 static int depth; /* guarded by the lock */
 static H5E_auto2_t saved_error_handler;
 static void *saved_error_context;
+static unsigned saved_plugins;
 
 static void h5_lock_init(void)
 {
@@ -43,6 +44,8 @@ int h5_lock(void)
   if (depth++ == 0) {
     H5Eget_auto2(H5E_DEFAULT, &saved_error_handler, &saved_error_context);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    H5PLget_loading_state(&saved_plugins);
+    H5PLset_loading_state(0); /* no file may load a library */
   }
   return depth;
 }
@@ -50,9 +53,11 @@ int h5_lock(void)
 void h5_unlock(const int *locked)
 {
   (void)locked;
-  /* restores the embedding program's error handler */
-  if (--depth == 0)
+  /* restores the embedding program's settings */
+  if (--depth == 0) {
     H5Eset_auto2(H5E_DEFAULT, saved_error_handler, saved_error_context);
+    H5PLset_loading_state(saved_plugins);
+  }
   pthread_mutex_unlock(&lock);
 }
 
@@ -143,8 +148,10 @@ static int h5_file_open(const char *path, const char *format, bool *is_checkpoin
   H5_LOCKED;
   H5_CLOSED const hid_t plist = h5_access_plist();
   *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
-  return *file < 0 ? h5_error(path, "cannot be opened, the file is damaged or cut short")
-                   : h5_format_check(path, *file, format, is_checkpoint);
+  if (*file < 0)
+    return h5_error(path, "cannot be opened, the file is damaged or cut short");
+  TRM_CHECK(h5_format_check(path, *file, format, is_checkpoint));
+  return h5_contents_check(path, *file);
 }
 
 int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file)

@@ -2,7 +2,7 @@
  *
  * HDF5 is rarely built thread-safe, and the loader reads ahead in its own thread: every use of HDF5 is in a block that
  * begins with H5_LOCKED, which holds a recursive lock of the process until the end of the block and keeps HDF5 from
- * printing its error stack. The other functions of this header take the lock themselves. Identifiers that a block opens
+ * printing its error stack and from loading plugins. The other functions of this header take the lock themselves. Identifiers that a block opens
  * for itself are declared `H5_CLOSED hid_t`: they are closed at its end, on every path. h5_error() makes one message of
  * the error stack. */
 #pragma once
@@ -35,8 +35,13 @@ int h5_error(const char *path, const char *format, ...) __attribute__((format(pr
 #define H5_FORMAT_VERSION 1
 
 /* Opens a file for reading and checks its format: H5_DATASET, H5_CHECKPOINT, or NULL for either (*is_checkpoint tells
- * which). Errors: missing, not HDF5, truncated, of another format or version. Not collective. */
+ * which), and its contents. Errors: missing, not HDF5, truncated, of another format or version, and those of
+ * h5_contents_check. Not collective. */
 int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file);
+
+/* Refuses a file with arrays in other files (external storage, virtual data sets, links), filters other than deflate,
+ * shuffle and fletcher32, or more elements than its size allows. */
+int h5_contents_check(const char *path, hid_t file);
 
 /* Opens a file through MPI-IO if comm has several ranks and native() is not NULL. Opening and closing are collective
  * over comm. Call it after h5_open succeeded on every rank. */

@@ -64,6 +64,7 @@ trm_test_programs += \
 	tests/unit/test_tensor \
 	tests/unit/test_thread_level \
 	tests/unit/test_tokens \
+	tests/unit/test_untrusted \
 	tests/unit/test_validation \
 	tests/unit/test_trace \
 	tests/unit/test_virtual \
@@ -103,6 +104,7 @@ tests_unit_test_resume_SOURCES = tests/unit/test_resume.c tests/unit/child.h tes
 	$(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_virtual_SOURCES = tests/unit/test_virtual.c $(trm_program_extra)
+tests_unit_test_untrusted_SOURCES = tests/unit/test_untrusted.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c $(trm_test_job_folder)
 tests_unit_test_validation_SOURCES = tests/unit/test_validation.c $(trm_test_job_folder)

@@ -74,6 +74,11 @@ static void test_reader_errors(void)
   fclose(file);
   trm_free(path);
   import_fails("text", "flip.gz", &plain, "flip.gz");
+  const size_t long_line = (size_t)65 << 20; /* of 64 KB, as gzip writes it */
+  char *zeros = trm_alloc(long_line, "a line");
+  file_gzip("long.gz", memset(zeros, '0', long_line), long_line);
+  trm_free(zeros);
+  import_fails("csv", "long.gz", &plain, "long.gz:1: a line of more than 64 MiB");
 #endif
 }
 
