@@ -163,7 +163,10 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
   if (!S_ISREG(info.st_mode))
     return trm_error(TRM_FAILED, "%s: is not a regular file", path);
   H5_LOCKED;
-  if (H5Fis_hdf5(path) <= 0)
+  const htri_t is_hdf5 = H5Fis_hdf5(path);
+  if (is_hdf5 < 0)
+    return h5_error(path, "cannot be read");
+  if (!is_hdf5)
     return trm_error(TRM_FAILED, "%s: is not an HDF5 file%s", path,
                      info.st_size == 0 ? " (it is empty)" : "; `trireme data import` makes one from other formats");
   const int status = h5_file_open(path, format, is_checkpoint, file);

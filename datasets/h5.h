@@ -66,8 +66,8 @@ int h5_output_open(struct h5_output *output, const char *path, const char *forma
 int h5_output_commit(struct h5_output *output);
 
 /* Removes the file and ends the output; keeps the recorded error. The file is truncated, but neither it nor objects
- * open in it are closed: after a failed write, data in HDF5's caches fail again at every close, and HDF5 1.10 is left
- * with half-closed objects on which it crashes at exit. Its descriptor stays open, since HDF5 identifies files by inode
+ * open in it are closed or used: after a failed write, data in HDF5's caches fail again at every close, and HDF5 1.10 is
+ * left with half-closed objects on which it crashes, at exit if not before. Its descriptor stays open, since HDF5 identifies files by inode
  * number, which the system would reuse. */
 void h5_output_discard(struct h5_output *output);
 

@@ -67,10 +67,9 @@ static int output_close(struct h5_output *output)
   H5_LOCKED;
   if (H5Fflush(output->file, H5F_SCOPE_GLOBAL) < 0)
     return h5_error(output->path, "cannot be written");
-  if (H5Fclose(output->file) < 0)
-    return h5_error(output->path, "cannot be closed");
-  output->file = -1;
-  return TRM_OK;
+  const herr_t closed = H5Fclose(output->file);
+  output->file = -1; /* closed in part if this has failed: HDF5 crashes when it is used */
+  return closed < 0 ? h5_error(output->path, "cannot be closed") : TRM_OK;
 }
 
 int h5_output_commit(struct h5_output *output)
@@ -92,10 +91,7 @@ int h5_output_commit(struct h5_output *output)
 
 void h5_output_discard(struct h5_output *output)
 {
-  H5_LOCKED;
-  int *fd = NULL;
-  H5_CLOSED const hid_t plist = output->file < 0 ? -1 : H5Fget_access_plist(output->file);
-  if (plist >= 0 && H5Fget_vfd_handle(output->file, plist, (void **)&fd) >= 0 && fd && ftruncate(*fd, 0))
+  if (truncate(output->temporary, 0))
     trm_warn("%s: its space on the disk is free only when the program ends: %s", output->path, strerror(errno));
   unlink(output->temporary);
   output_free(output);

@@ -172,6 +172,12 @@ tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
+# Preloaded by tests/faults.sh.
+check_LTLIBRARIES += tests/support/faults.la
+tests_support_faults_la_SOURCES = tests/support/faults.c
+tests_support_faults_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_support_faults_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
+tests_support_faults_la_LIBADD = -ldl -lpthread
 # The module for GPUs on the host (tests/cuda): its kernels by the emulator, its host code by the mock of the runtime.
 trm_test_module = \
 	tests/cuda/blas.cpp \
@@ -221,6 +227,7 @@ trm_test_scripts += \
 	tests/async_peers.sh \
 	tests/async_signal.sh \
 	tests/stall.sh \
+	tests/faults.sh \
 	tests/lease.sh \
 	tests/async_methods.sh \
 	tests/async_rows.sh \

@@ -75,6 +75,22 @@ static int run_dir_remove_run(const char *path)
   return status;
 }
 
+/* Removes what killed processes left in a folder: files that were being written. */
+static void run_dir_remove_unfinished(const char *folder)
+{
+  DIR *d = opendir(folder);
+  for (struct dirent *e; d && (e = readdir(d));) {
+    const size_t n = strlen(e->d_name);
+    if ((n > 4 && strcmp(e->d_name + n - 4, ".new") == 0) || strncmp(e->d_name, "lease.", 6) == 0) {
+      char *file = trm_format("%s/%s", folder, e->d_name);
+      unlink(file);
+      trm_free(file);
+    }
+  }
+  if (d)
+    closedir(d);
+}
+
 /* Removes from metrics.jsonl the lines of later steps, those with test scores, which the resumed run computes at its
  * end, and a last line that a killed job left incomplete. */
 static int run_dir_drop_metrics_after(const char *path, int64_t step)
@@ -149,6 +165,8 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
   char *checkpoints = trm_format("%s/checkpoints", dir->path);
   char *metrics = trm_format("%s/metrics.jsonl", dir->path);
 
+  run_dir_remove_unfinished(dir->path);
+  run_dir_remove_unfinished(checkpoints);
   const bool holds_run = access(metrics, F_OK) == 0;
   int status = TRM_OK;
   if (resume_step >= 0)

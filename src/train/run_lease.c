@@ -23,6 +23,7 @@ enum { LEASE_RENEWAL_S = 5, LEASE_TEXT = 512 };
 
 struct trm_run_lease {
   char *path;            /* owned */
+  char *own;             /* owned: a name that no other process uses */
   char text[LEASE_TEXT]; /* of the file */
   pthread_t thread;
   bool renewed;          /* by the thread, which runs */
@@ -92,45 +93,47 @@ static bool lease_process_gone(const struct lease_process *process)
 
 /* -- the file */
 
-/* Reads it. Returns the seconds since its renewal, by the clock of the file system, which a new file shows; negative:
- * there is no lease. */
-static double lease_read(const char *path, char text[LEASE_TEXT])
+/* Reads it. Sets *renewed to its time. False: there is none. */
+static bool lease_read(const char *path, char text[LEASE_TEXT], time_t *renewed)
 {
-  struct stat then, now;
-  char *probe = trm_format("%s.%ld", path, (long)getpid());
-  double age = -1;
+  struct stat info;
   text[0] = '\0';
   const int file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-  const int clock = file < 0 ? -1 : open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file >= 0) {
-    const ssize_t n = read(file, text, LEASE_TEXT - 1);
-    text[n > 0 ? n : 0] = '\0';
-    age = 0;
-    if (clock >= 0 && fstat(file, &then) == 0 && fstat(clock, &now) == 0 && now.st_mtime > then.st_mtime)
-      age = difftime(now.st_mtime, then.st_mtime);
-    close(file);
-  }
-  if (clock >= 0) {
-    close(clock);
-    unlink(probe);
-  }
-  trm_free(probe);
-  return age;
+  if (file < 0)
+    return false;
+  const ssize_t n = read(file, text, LEASE_TEXT - 1);
+  text[n > 0 ? n : 0] = '\0';
+  if (renewed)
+    *renewed = fstat(file, &info) == 0 ? info.st_mtime : 0;
+  close(file);
+  return true;
 }
 
-/* Creates the file. Returns 0, or errno. */
-static int lease_create(const struct trm_run_lease *lease)
+/* Writes a file of its own name. *now: its time, by the clock of the file system. Returns 0, or errno. */
+static int lease_write(const struct trm_run_lease *lease, time_t *now)
 {
+  struct stat info;
   const size_t bytes = strlen(lease->text);
-  const int file = open(lease->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  unlink(lease->own);
+  const int file = open(lease->own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0)
     return errno;
   errno = EIO;
-  int reason = write(file, lease->text, bytes) == (ssize_t)bytes ? 0 : errno;
+  int reason = write(file, lease->text, bytes) == (ssize_t)bytes && fstat(file, &info) == 0 ? 0 : errno;
   if (close(file) != 0 && !reason)
     reason = errno;
-  if (reason)
-    unlink(lease->path);
+  *now = info.st_mtime;
+  return reason;
+}
+
+/* Writes the file and gives it the lease's name if no file has it. Returns 0, or errno; EEXIST: one has it, *now is
+ * set. */
+static int lease_create(const struct trm_run_lease *lease, time_t *now)
+{
+  int reason = lease_write(lease, now);
+  if (!reason && link(lease->own, lease->path) != 0)
+    reason = errno;
+  unlink(lease->own);
   return reason;
 }
 
@@ -138,12 +141,11 @@ static int lease_create(const struct trm_run_lease *lease)
  * was another lease by then, its file is put back. */
 static int lease_remove_ended(const struct trm_run_lease *lease, const char *text)
 {
-  char *aside = trm_format("%s.%ld", lease->path, (long)getpid()), found[LEASE_TEXT];
-  int reason = rename(lease->path, aside) == 0 || errno == ENOENT ? 0 : errno;
-  if (lease_read(aside, found) >= 0 && strcmp(found, text) != 0 && link(aside, lease->path) != 0)
+  char found[LEASE_TEXT];
+  int reason = rename(lease->path, lease->own) == 0 || errno == ENOENT ? 0 : errno;
+  if (lease_read(lease->own, found, NULL) && strcmp(found, text) != 0 && link(lease->own, lease->path) != 0)
     reason = errno;
-  unlink(aside);
-  trm_free(aside);
+  unlink(lease->own);
   return reason ? trm_error(TRM_FAILED, "%s: cannot be removed: %s", lease->path, strerror(reason)) : TRM_OK;
 }
 
@@ -161,7 +163,7 @@ static void *lease_renew(void *argument)
     if (pthread_cond_timedwait(&lease->wake, &lease->lock, &until) != ETIMEDOUT)
       continue;
     /* a file system that fails for a while loses no lease: its text alone shows that */
-    if (lease_read(lease->path, text) >= 0 && text[0] && strcmp(text, lease->text) != 0)
+    if (lease_read(lease->path, text, NULL) && text[0] && strcmp(text, lease->text) != 0)
       atomic_store(&lease->lost, true);
     else
       utimensat(AT_FDCWD, lease->path, NULL, AT_SYMLINK_NOFOLLOW);
@@ -190,13 +192,20 @@ static int lease_start_renewal(struct trm_run_lease *lease)
 static int lease_try(const struct trm_run_lease *lease, bool *taken, struct lease_process *other, double *age)
 {
   char text[LEASE_TEXT];
-  const int reason = lease_create(lease);
+  time_t now = 0, renewed;
+  const int reason = lease_create(lease, &now);
   *taken = reason == 0;
   if (*taken)
     return TRM_OK;
+  *age = -1;
+  if (reason == ENOENT) /* the process that took it removed our file with those of dead processes */
+    return TRM_OK;
   if (reason != EEXIST)
     return trm_error(TRM_FAILED, "%s: cannot be written: %s", lease->path, strerror(reason));
-  *age = lease_read(lease->path, text);
+  if (!lease_read(lease->path, text, &renewed))
+    return errno == ENOENT ? TRM_OK
+                           : trm_error(TRM_FAILED, "%s: cannot be read: %s", lease->path, strerror(errno));
+  *age = renewed < now ? difftime(now, renewed) : 0;
   *other = (struct lease_process){.host = "-", .job = "-"};
   const bool known = sscanf(text, LEASE_SCAN, other->host, &other->pid, other->job, &other->start, other->boot,
                             other->space) == 6;
@@ -241,6 +250,7 @@ int trm_run_lease_take(const char *directory, double wait_s, struct trm_run_leas
   lease_this_process(&process);
   snprintf(it->text, sizeof it->text, LEASE_FORMAT, process.host, process.pid, process.job, process.start,
            process.boot, process.space);
+  it->own = trm_format("%s/lease.%s.%ld", directory, process.host, process.pid);
   int status = lease_wait(it, wait_s);
   if (status == TRM_OK)
     status = lease_start_renewal(it);
@@ -271,8 +281,9 @@ void trm_run_lease_return(struct trm_run_lease *lease)
     pthread_mutex_unlock(&lease->lock);
     pthread_join(lease->thread, NULL);
   }
-  if (lease_read(lease->path, text) >= 0 && strcmp(text, lease->text) == 0)
+  if (lease_read(lease->path, text, NULL) && strcmp(text, lease->text) == 0)
     unlink(lease->path);
+  trm_free(lease->own);
   trm_free(lease->path);
   trm_free(lease);
 }

@@ -2,8 +2,8 @@
  *
  * The file RUN/lease names the process that has it. A thread renews it, by its time of modification. A lease has ended
  * when its file is removed, when its process is gone (seen on its machine), or when it was not renewed for
- * TRM_LEASE_S seconds (seen elsewhere, by the file system's clock). It needs exclusive creation of files, which NFS
- * (version 3 and later), Lustre and local file systems have. */
+ * TRM_LEASE_S seconds (seen elsewhere, by the file system's clock). It needs hard links, which are made for one
+ * process alone on NFS, Lustre and local file systems. */
 #pragma once
 
 enum { TRM_LEASE_S = 60 };
