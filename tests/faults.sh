@@ -36,7 +36,7 @@ first=0
 for fault in ENOSPC EIO EDQUOT EINTR kill; do
   faults=0 first=$((first % every + 1))
   for ((call = first; call <= calls; call += every)); do
-    disturbed $fault $call
+    disturbed $fault $call 2> /dev/null
     status=$?
     where="$fault at call $call of $calls"
     case $fault:$status in
