@@ -26,6 +26,7 @@ datasets/h5.c lock_once                       # the same
 datasets/h5.c depth                           # guarded by the lock
 datasets/h5.c saved_error_handler             # the same
 datasets/h5.c saved_error_context             # the same
+datasets/h5.c saved_plugins                   # the same
 LIST
 )
 

@@ -22,6 +22,8 @@ libtrireme_la_SOURCES += \
 	src/core/ledger.c \
 	src/core/ledger.h \
 	src/core/ledger_text.c \
+	src/core/lease.c \
+	src/core/lease.h \
 	src/core/log.c \
 	src/core/mapped.c \
 	src/core/mapped.h \

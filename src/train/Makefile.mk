@@ -30,8 +30,6 @@ libtrireme_la_SOURCES += \
 	src/train/rows.c \
 	src/train/run_dir.c \
 	src/train/run_dir.h \
-	src/train/run_lease.c \
-	src/train/run_lease.h \
 	src/train/restart.c \
 	src/train/snapshots.c \
 	src/train/staged_arrays.c \

@@ -70,7 +70,7 @@ static int restart_next_local_states(void *context, int rank, const struct trm_l
 /* Rank 0: writes the checkpoint, whose position in the run and arrays the caller has set. */
 static int restart_write_file(struct trainer *t, const char *path, struct trm_checkpoint *c)
 {
-  TRM_CHECK(trm_run_lease_check(t->run_dir.lease));
+  TRM_CHECK(trm_lease_check(t->run_dir.lease));
   char *config = restart_config_text(t), *validation = restart_validation_text(t);
   c->seed = (uint64_t)t->options->run.seed;
   c->batch = (uint64_t)t->options->train.batch;

@@ -15,6 +15,7 @@
 #include "core/ledger.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "train/stop.h"
 
 /* mkdir -p */
 static int run_dir_make_directories(const char *path)
@@ -157,7 +158,7 @@ int trm_run_dir_take(struct trm_run_dir *dir, const char *path, double wait_s)
 {
   *dir = (struct trm_run_dir){.path = trm_strdup(path), .made = access(path, F_OK) != 0};
   TRM_CHECK(run_dir_make_directories(path));
-  return trm_run_lease_take(path, wait_s, &dir->lease);
+  return trm_lease_take(path, wait_s, trm_stop_requested, &dir->lease);
 }
 
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step)
@@ -217,7 +218,7 @@ int trm_run_dir_log_train(struct trm_run_dir *dir, const struct trm_progress_poi
                           double rate)
 {
   struct trm_json json;
-  TRM_CHECK(trm_run_lease_check(dir->lease));
+  TRM_CHECK(trm_lease_check(dir->lease));
   run_dir_begin_line(&json, dir, at);
   trm_json_number(&json, "loss", loss);
   if (!isnan(accuracy))
@@ -308,7 +309,7 @@ int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progres
                                const struct trm_staleness *total, const double *mean_of_rank, int ranks)
 {
   struct trm_json json;
-  TRM_CHECK(trm_run_lease_check(dir->lease));
+  TRM_CHECK(trm_lease_check(dir->lease));
   run_dir_begin_line(&json, dir, at);
   run_dir_write_score(&json, trm_split_name(split), score, dataset->spec.tokens, dataset->token_bytes);
   if (total)
@@ -344,7 +345,7 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
                               const struct trm_modules *modules, const struct trm_model *model,
                               const struct trm_result *result, const struct trm_staleness *total)
 {
-  TRM_CHECK(trm_run_lease_check(dir->lease));
+  TRM_CHECK(trm_lease_check(dir->lease));
   char *path = trm_format("%s/summary.json", dir->path);
   char *layout = trm_format("data %d x pipeline %d x tensor %d%s", modules->grid->size[TRM_AXIS_DATA],
                             modules->grid->size[TRM_AXIS_PIPELINE], modules->grid->size[TRM_AXIS_TENSOR],
@@ -429,7 +430,7 @@ void trm_run_dir_close(struct trm_run_dir *dir)
 {
   if (dir->metrics)
     fclose(dir->metrics);
-  trm_run_lease_return(dir->lease);
+  trm_lease_return(dir->lease);
   if (dir->made)
     rmdir(dir->path);
   trm_free(dir->path);

@@ -6,13 +6,13 @@
 
 #include "core/atomic_file.h"
 #include "core/document.h"
-#include "train/run_lease.h"
+#include "core/lease.h"
 #include "train/train.h"
 
 struct trm_run_dir {
   char *path;    /* owned */
   bool made;     /* the directory is new: without files it is removed again */
-  struct trm_run_lease *lease; /* owned */
+  struct trm_lease *lease; /* owned */
   FILE *metrics; /* opened for appending, flushed after each line */
   /* staleness.json while it is written */
   char *staleness_path; /* owned; NULL: it is not */
@@ -21,7 +21,7 @@ struct trm_run_dir {
 };
 
 /* Makes the directory if there is none, and takes its lease, for which it waits wait_s seconds at most
- * (train/run_lease.h). What writes there fails from when another process has it. */
+ * (core/lease.h). What writes there fails from when another process has it. */
 int trm_run_dir_take(struct trm_run_dir *dir, const char *path, double wait_s);
 /* Makes the files of the directory, which was taken. resume_step >= 0: resumes the run in the directory and drops its
  * metrics after that step, and summary.json. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or

@@ -1,4 +1,4 @@
-#include "train/run_lease.h"
+#include "core/lease.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,11 +17,10 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "train/stop.h"
 
 enum { LEASE_RENEWAL_S = 5, LEASE_TEXT = 512 };
 
-struct trm_run_lease {
+struct trm_lease {
   char *path;            /* owned */
   char *own;             /* owned: a name that no other process uses */
   char text[LEASE_TEXT]; /* of the file */
@@ -110,7 +109,7 @@ static bool lease_read(const char *path, char text[LEASE_TEXT], time_t *renewed)
 }
 
 /* Writes a file of its own name. *now: its time, by the clock of the file system. Returns 0, or errno. */
-static int lease_write(const struct trm_run_lease *lease, time_t *now)
+static int lease_write(const struct trm_lease *lease, time_t *now)
 {
   struct stat info;
   const size_t bytes = strlen(lease->text);
@@ -128,7 +127,7 @@ static int lease_write(const struct trm_run_lease *lease, time_t *now)
 
 /* Writes the file and gives it the lease's name if no file has it. Returns 0, or errno; EEXIST: one has it, *now is
  * set. */
-static int lease_create(const struct trm_run_lease *lease, time_t *now)
+static int lease_create(const struct trm_lease *lease, time_t *now)
 {
   int reason = lease_write(lease, now);
   if (!reason && link(lease->own, lease->path) != 0)
@@ -139,7 +138,7 @@ static int lease_create(const struct trm_run_lease *lease, time_t *now)
 
 /* Removes a lease that has ended, whose file has this text. Of several processes that try, one renames the file; if it
  * was another lease by then, its file is put back. */
-static int lease_remove_ended(const struct trm_run_lease *lease, const char *text)
+static int lease_remove_ended(const struct trm_lease *lease, const char *text)
 {
   char found[LEASE_TEXT];
   int reason = rename(lease->path, lease->own) == 0 || errno == ENOENT ? 0 : errno;
@@ -153,7 +152,7 @@ static int lease_remove_ended(const struct trm_run_lease *lease, const char *tex
 
 static void *lease_renew(void *argument)
 {
-  struct trm_run_lease *lease = argument;
+  struct trm_lease *lease = argument;
   char text[LEASE_TEXT];
   pthread_mutex_lock(&lease->lock);
   while (!lease->ends) {
@@ -173,7 +172,7 @@ static void *lease_renew(void *argument)
 }
 
 /* Signals are the main thread's. */
-static int lease_start_renewal(struct trm_run_lease *lease)
+static int lease_start_renewal(struct trm_lease *lease)
 {
   sigset_t all, before;
   sigfillset(&all);
@@ -189,7 +188,7 @@ static int lease_start_renewal(struct trm_run_lease *lease)
 /* -- taking and returning */
 
 /* Tries once. *taken: true with the lease; false: *other has it, renewed `age` seconds ago, or (negative) had it. */
-static int lease_try(const struct trm_run_lease *lease, bool *taken, struct lease_process *other, double *age)
+static int lease_try(const struct trm_lease *lease, bool *taken, struct lease_process *other, double *age)
 {
   char text[LEASE_TEXT];
   time_t now = 0, renewed;
@@ -216,7 +215,7 @@ static int lease_try(const struct trm_run_lease *lease, bool *taken, struct leas
 }
 
 /* Takes it, or waits. */
-static int lease_wait(const struct trm_run_lease *lease, double wait_s)
+static int lease_wait(const struct trm_lease *lease, double wait_s, bool (*stop)(void))
 {
   struct lease_process other;
   double age = 0;
@@ -227,7 +226,7 @@ static int lease_wait(const struct trm_run_lease *lease, double wait_s)
       return TRM_OK;
     if (age < 0)
       continue;
-    if (trm_stop_requested())
+    if (stop())
       return trm_error(TRM_STOPPED, "%s: stopped by a signal while waiting for another job", lease->path);
     if (waited > 10 * wait_s)
       return trm_error(TRM_FAILED, "%s: another job trains here: host %s, process %ld, Slurm job %s; renewed %.0f s "
@@ -240,28 +239,28 @@ static int lease_wait(const struct trm_run_lease *lease, double wait_s)
   }
 }
 
-int trm_run_lease_take(const char *directory, double wait_s, struct trm_run_lease **lease)
+int trm_lease_take(const char *directory, double wait_s, bool (*stop)(void), struct trm_lease **lease)
 {
   struct lease_process process;
   *lease = NULL;
-  struct trm_run_lease *it = trm_alloc(sizeof *it, "the lease of the run directory");
-  *it = (struct trm_run_lease){.path = trm_format("%s/lease", directory), .lock = PTHREAD_MUTEX_INITIALIZER,
+  struct trm_lease *it = trm_alloc(sizeof *it, "the lease of a directory");
+  *it = (struct trm_lease){.path = trm_format("%s/lease", directory), .lock = PTHREAD_MUTEX_INITIALIZER,
                                .wake = PTHREAD_COND_INITIALIZER};
   lease_this_process(&process);
   snprintf(it->text, sizeof it->text, LEASE_FORMAT, process.host, process.pid, process.job, process.start,
            process.boot, process.space);
   it->own = trm_format("%s/lease.%s.%ld", directory, process.host, process.pid);
-  int status = lease_wait(it, wait_s);
+  int status = lease_wait(it, wait_s, stop);
   if (status == TRM_OK)
     status = lease_start_renewal(it);
   if (status == TRM_OK)
     *lease = it;
   else
-    trm_run_lease_return(it);
+    trm_lease_return(it);
   return status;
 }
 
-int trm_run_lease_check(const struct trm_run_lease *lease)
+int trm_lease_check(const struct trm_lease *lease)
 {
   if (!lease || !atomic_load(&lease->lost))
     return TRM_OK;
@@ -269,7 +268,7 @@ int trm_run_lease_check(const struct trm_run_lease *lease)
                    "for %d s", lease->path, TRM_LEASE_S);
 }
 
-void trm_run_lease_return(struct trm_run_lease *lease)
+void trm_lease_return(struct trm_lease *lease)
 {
   char text[LEASE_TEXT];
   if (!lease)
