@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/context.h"
+#include "core/ledger.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -235,6 +236,7 @@ static int lease_wait(const struct trm_lease *lease, double wait_s, bool (*stop)
     if (waited++ == 10)
       trm_info("%s: waiting for the job that trains here: host %s, process %ld, Slurm job %s", lease->path,
                other.host, other.pid, other.job);
+    trm_ledger_add_progress(); /* it waits by right */
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
   }
 }

@@ -22,9 +22,12 @@ libtrireme_la_SOURCES += \
 	src/nn/layers/position.c \
 	src/nn/loss.c \
 	src/nn/model.c \
+	src/nn/model_loss.c \
 	src/nn/model_pass.c \
+	src/nn/model_pass.h \
 	src/nn/model_text.c \
 	src/nn/model_text.h \
+	src/nn/model_train.c \
 	src/nn/param_names.c \
 	src/nn/param_names.h \
 	src/nn/optimizer.c \

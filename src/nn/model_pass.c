@@ -1,28 +1,21 @@
-/* The passes of a model over one batch: forward, loss, backward. */
-#include <string.h>
-
+/* Forward and backward of a model over one batch. */
 #include "core/axis.h"
 #include "core/ledger.h"
-#include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
 #include "nn/layers/layers.h"
-#include "nn/model.h"
 #include "nn/arena_plan.h"
+#include "nn/model.h"
+#include "nn/model_pass.h"
 
-/* Phases of a layer; RECOMPUTE: forward again, for the backward pass of its segment (arena_plan.h). */
-enum pass_phase { FORWARD, RECOMPUTE, BACKWARD };
-
-/* Returns the array at an offset of the plan. */
-static void *pass_array(const struct trm_model *model, size_t offset)
+void *pass_array(const struct trm_model *model, size_t offset)
 {
   const size_t transient = model->plan->transient_offset;
   return offset < transient ? (char *)model->arena + offset : (char *)model->transient + (offset - transient);
 }
 
-/* Returns the output of a layer that layer `reader` reads, or the batch. */
-static const void *pass_value(const struct trm_model *model, const struct trm_pass *pass, int reader, int layer,
-                               enum pass_phase phase)
+const void *pass_value(const struct trm_model *model, const struct trm_pass *pass, int reader, int layer,
+                       enum pass_phase phase)
 {
   const struct trm_arena_plan *plan = model->plan;
   if (layer == TRM_FROM_BATCH)
@@ -70,8 +63,7 @@ static void pass_await_weights(const struct trm_pass *pass, size_t low, size_t h
     pass->await_weights(pass->weights_context, low, high);
 }
 
-/* Of layer i, and of the one that it is tied to. */
-static void pass_await_layer(const struct trm_model *model, const struct trm_pass *pass, int i)
+void pass_await_layer(const struct trm_model *model, const struct trm_pass *pass, int i)
 {
   const struct trm_layer *layer = &model->layer[i], *tied = layer->tied;
   pass_await_weights(pass, layer->low, layer->high);
@@ -135,9 +127,7 @@ static void pass_copy_weight(struct trm_model *model, int i, enum trm_acquire_mo
   weight->values = copy;
 }
 
-/* Acquires the parameters of layer i, and those of the layer it is tied to; or releases them. */
-static void pass_hold(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_acquire_mode mode,
-                      bool acquire)
+void pass_hold(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_acquire_mode mode, bool acquire)
 {
   const struct trm_param_provider *provider = pass->provider;
   struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
@@ -283,8 +273,7 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
   model->scores = plan->loss_chunk ? NULL : pass_array(model, plan->value[plan->last - 1]);
 }
 
-/* After backward of a layer: sums the parts of dx of all ranks. */
-static void pass_reduce_input_gradient(struct trm_model *model, const struct trm_pass *pass, int i)
+void pass_reduce_input_gradient(struct trm_model *model, const struct trm_pass *pass, int i)
 {
   const struct trm_layer *layer = &model->layer[i];
   if (layer->grad_input_partial && layer->needs_dx)
@@ -362,8 +351,7 @@ static void pass_clear_gradients(const struct trm_layer *layer, const struct trm
     pass->device->ops->fill(pass->device, layer->parameter[p].g, 0, layer->parameter[p].count);
 }
 
-/* In the first accumulated pass, chooses the buffer for the tied layer's contributions. */
-static void pass_choose_tied_gradient(struct trm_model *model, const struct trm_pass *pass)
+void pass_choose_tied_gradient(struct trm_model *model, const struct trm_pass *pass)
 {
   for (int i = 0; i < model->layers && pass->beta == 0; i++)
     if (model->layer[i].tied)
@@ -382,8 +370,7 @@ static void pass_add_tied_gradient(const struct trm_layer *layer, const struct t
     .to = weight->g, .from = both, .count = 2, .n = weight->count});
 }
 
-/* Returns the pass with the beta of its gradients. */
-static struct trm_pass pass_with_beta(const struct trm_pass *pass)
+struct trm_pass pass_with_beta(const struct trm_pass *pass)
 {
   struct trm_pass inner = *pass;
   if (pass->provider && pass->provider->overwrites_gradient)
@@ -431,21 +418,7 @@ int trm_pass_wait(const struct trm_pass *pass)
   return pass->wait ? pass->wait(pass->progress_context) : pass->device->ops->sync(pass->device);
 }
 
-/* Returns the sums of the losses to the host. */
-static int pass_read_sums(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
-{
-  struct trm_device *device = model->device;
-  struct trm_step step;
-  if (pass->wait)
-    TRM_CHECK(trm_pass_wait(pass));
-  device->ops->download(device, &step, model->sums, sizeof step);
-  sums->loss += step.loss;
-  sums->correct += step.correct;
-  sums->rows += step.rows;
-  return device->ops->sync(device);
-}
-
-static int pass_check(const struct trm_model *model, const struct trm_pass *pass)
+int pass_check(const struct trm_model *model, const struct trm_pass *pass)
 {
   const size_t rows = pass->input->rows;
   if (model->layer[0].tensor_size && !pass->tensor_axis)
@@ -455,241 +428,4 @@ static int pass_check(const struct trm_model *model, const struct trm_pass *pass
     return trm_error(TRM_FAILED, "a batch of %zu rows: the model has memory for %zu", rows,
                      model->device ? model->max_rows : 0);
   return TRM_OK;
-}
-
-void trm_model_read_scores(const struct trm_model *model, size_t first, size_t rows, float *host)
-{
-  const struct trm_layer *last = &model->layer[model->layers - 1];
-  const size_t bytes = trm_value_bytes(model->values), ld = trm_layer_output_ld(last);
-  const size_t c = trm_shape_count(&last->out) / trm_layer_output_vectors(last);
-  char *copy = trm_alloc(rows * ld * bytes, "scores");
-  model->device->ops->download(model->device, copy, (const char *)model->scores + first * ld * bytes,
-                               rows ? ((rows - 1) * ld + c) * bytes : 0);
-  for (size_t i = 0; i < rows; i++)
-    if (model->values == TRM_VALUES_F32)
-      memcpy(host + i * c, copy + i * ld * bytes, c * bytes);
-    else
-      trm_bf16_widen(host + i * c, (const trm_bf16 *)(copy + i * ld * bytes), c);
-  trm_free(copy);
-}
-
-/* Computes the loss of rows from the scores that `last` gave for pass->input, and the gradient dz unless that is NULL.
- * first: of all vectors of the batch. */
-static void pass_run_loss(struct trm_model *model, const struct trm_pass *pass, const struct trm_layer *last,
-                          size_t first, const void *scores, void *dz)
-{
-  const struct trm_slice *slice = &last->slice; /* of sharded scores */
-  struct trm_loss_call call = {
-    .device = pass->device,
-    .input = pass->input,
-    .scores = scores,
-    .type = model->values,
-    .scale = (dz ? pass->scale : 1) / (float)model->targets,
-    .smoothing = pass->training ? model->smoothing : 0,
-    .row_loss = model->row_loss + first,
-    .row_correct = model->row_correct + first,
-    .gradient = dz,
-    .axis = pass->tensor_axis,
-    .shard = {slice->low * slice->inner, slice->high * slice->inner, slice->extent * slice->inner},
-    .scratch = model->row_scratch,
-  };
-  trm_loss_call_shape(&call, last);
-  (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
-}
-
-/* Forward of the last layer, loss and, if backward, the layer's backward, for some vectors at a time, each of which is
- * a row of its own. */
-static void pass_run_chunks(struct trm_model *model, const struct trm_pass *pass, bool backward)
-{
-  const struct trm_arena_plan *plan = model->plan;
-  const int end = plan->last - 1;
-  struct trm_layer last = model->layer[end]; /* of single vectors */
-  struct trm_input input = *pass->input;
-  struct trm_pass inner = pass_with_beta(pass);
-  const size_t vectors = trm_layer_rows(&last), bytes = trm_layer_width(&last) * trm_value_bytes(model->values);
-  const size_t values = !input.target_value ? 0 : model->loss->signed_target ? 1 : model->spec.classes;
-  const char *x = pass_value(model, pass, end, last.from, FORWARD);
-  char *dx = backward && last.needs_dx ? pass_array(model, plan->flow[2 * end].write) : NULL;
-  void *scores = pass_array(model, plan->value[end]);
-  last.out = (struct trm_shape){.dims = 1, .size = {trm_shape_count(&last.out) / trm_layer_output_vectors(&last)}};
-  last.in = (struct trm_shape){.dims = 1, .size = {trm_layer_width(&last)}};
-  last.fused = (struct trm_fused){0};
-  inner.input = &input;
-  for (size_t first = 0; first < vectors; first += input.rows) {
-    input.rows = vectors - first < plan->loss_chunk ? vectors - first : plan->loss_chunk;
-    input.target_class = pass->input->target_class + (pass->input->target_class ? first : 0);
-    input.target_value = pass->input->target_value + first * values;
-    last.rows = last.output_rows = input.rows;
-    trm_ledger_add_progress();
-    last.ops->forward(&last, &inner, x + first * bytes, scores, NULL);
-    pass_run_loss(model, &inner, &last, first, scores, backward ? scores : NULL);
-    if (backward)
-      last.ops->backward(&last, &inner, x + first * bytes, NULL, scores, dx ? dx + first * bytes : NULL, NULL);
-    inner.beta = 1;
-  }
-}
-
-/* The same, with what passes do around a layer. Backward is left to trm_model_backward to complete. */
-static void pass_loss_in_chunks(struct trm_model *model, const struct trm_pass *pass, bool backward)
-{
-  const int end = model->plan->last - 1;
-  const enum trm_acquire_mode mode = backward ? TRM_ACQUIRE_BACKWARD : TRM_ACQUIRE_EVALUATE;
-  trm_layers_set_rows(model->layer, model->plan->first, model->plan->last, pass->input->rows);
-  if (backward)
-    pass_choose_tied_gradient(model, pass);
-  pass_hold(model, pass, end, mode, true);
-  pass_await_layer(model, pass, end);
-  if (pass->input->rows)
-    pass_run_chunks(model, pass, backward);
-  if (pass->input->rows && backward)
-    pass_reduce_input_gradient(model, pass, end);
-  if (!backward)
-    pass_hold(model, pass, end, mode, false);
-}
-
-/* Computes the loss, adds to the sums and, if backward, sets the gradient of the scores. */
-static int pass_loss(struct trm_model *model, const struct trm_pass *pass, bool backward, struct trm_loss_sums *sums)
-{
-  const struct trm_arena_plan *plan = model->plan;
-  const struct trm_layer *last = &model->layer[plan->last - 1];
-  const struct trm_device_ops *ops = pass->device->ops;
-  struct trm_step *step = pass->step ? pass->step : model->sums;
-  if (!pass->step)
-    ops->fill(pass->device, (float *)model->sums, 0, sizeof *model->sums / sizeof(float));
-  if (plan->loss_chunk)
-    pass_loss_in_chunks(model, pass, backward);
-  else if (pass->input->rows)
-    pass_run_loss(model, pass, last, 0, pass_array(model, plan->value[plan->last - 1]),
-                  backward ? pass_array(model, plan->gradient[plan->last - 1]) : NULL);
-  if (pass->input->rows)
-    ops->sum_losses(pass->device, &(struct trm_sum_losses){
-      .loss = model->row_loss, .correct = model->row_correct, .step = step,
-      .rows = pass->input->rows * trm_layer_output_vectors(last)});
-  return pass->step ? TRM_OK : pass_read_sums(model, pass, sums);
-}
-
-int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
-{
-  return pass_loss(model, pass, pass->training, sums);
-}
-
-int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
-{
-  TRM_CHECK(pass_check(model, pass));
-  trm_model_forward(model, pass);
-  return pass_loss(model, pass, false, sums);
-}
-
-/* All of a pass. pass->scale is set. */
-static int pass_train(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums,
-                      trm_grad_ready *ready, void *context)
-{
-  const double began = trm_trace_begin();
-  trm_model_forward(model, pass);
-  /* before gradients: their first receiver checks the loss */
-  TRM_CHECK(trm_model_loss(model, pass, sums));
-  trm_trace_end("forward", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
-  const double backward_began = trm_trace_begin();
-  TRM_CHECK(trm_model_backward(model, pass, ready, context));
-  trm_trace_end("backward", TRM_TRACE_COMPUTE, backward_began, TRM_TRACE_NO_IDS);
-  return TRM_OK;
-}
-
-/* -- recorded passes */
-
-/* What the calls of a pass that repeats depend on, besides what is bound. Of zeros, with its padding. */
-struct pass_key {
-  struct trm_input input;
-  const struct trm_step *step;
-  uint64_t seed, first_row;
-  float scale, beta, smoothing;
-  bool more_passes, weights_current, tied_gradient;
-  const float *w, *g; /* those in use: of the first parameter, of all */
-  const trm_bf16 *rounded;
-  int slot, chunk;
-};
-
-/* True if the pass is calls of the device alone, with the same arguments whenever the key is the same. */
-static bool pass_repeats(const struct trm_model *model, const struct trm_pass *pass)
-{
-  return pass->step && pass->training && !pass->provider && !pass->await_weights && !pass->reduce &&
-         !pass->tensor_axis && !pass->progress && !pass->auxiliary_loss && !model->spec.sparse;
-}
-
-/* Returns true if contributions to a tied weight are added separately. */
-static bool pass_has_tied_gradient(const struct trm_model *model)
-{
-  bool has = false;
-  for (int i = 0; i < model->layers; i++)
-    has |= model->layer[i].tied && model->layer[i].tied_gradient;
-  return has;
-}
-
-static void pass_make_key(const struct trm_model *model, const struct trm_pass *pass, struct pass_key *key)
-{
-  const struct trm_input *input = pass->input;
-  const struct trm_parameter *parameter = trm_model_parameter(model, 0);
-  memset(key, 0, sizeof *key);
-  key->input.rows = input->rows;
-  key->input.dense = input->dense;
-  key->input.tokens = input->tokens;
-  key->input.target_class = input->target_class;
-  key->input.target_value = input->target_value;
-  key->step = pass->step;
-  key->seed = pass->seed;
-  key->first_row = pass->first_row;
-  key->scale = pass->scale;
-  key->beta = pass->beta;
-  key->smoothing = model->smoothing;
-  key->more_passes = pass->more_passes;
-  key->weights_current = pass->weights_kept && model->own_current;
-  key->tied_gradient = pass_has_tied_gradient(model);
-  key->w = parameter ? parameter->w : NULL;
-  key->g = model->g;
-  key->rounded = model->rounded;
-  key->slot = model->current_slot;
-  key->chunk = model->current_chunk;
-}
-
-/* Arguments of pass_make. */
-struct pass_calls {
-  struct trm_model *model;
-  const struct trm_pass *pass;
-  struct trm_loss_sums *sums;
-};
-
-static int pass_make(void *context)
-{
-  const struct pass_calls *calls = context;
-  return pass_train(calls->model, calls->pass, calls->sums, NULL, NULL);
-}
-
-/* Makes the calls of a pass that repeats, or replays them, and leaves the model as they do. */
-static int pass_train_recorded(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
-{
-  struct pass_calls calls = {model, pass, sums};
-  struct pass_key key;
-  pass_choose_tied_gradient(model, pass);
-  pass_make_key(model, pass, &key);
-  const double began = trm_trace_begin();
-  TRM_CHECK(trm_recordings_run(&model->passes, pass->device, &key, sizeof key, pass_make, &calls));
-  trm_trace_end("forward and backward", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
-  trm_layers_set_rows(model->layer, model->plan->first, model->plan->last, pass->input->rows);
-  model->own_current = model->rounded && model->rounded != model->shared_rounded;
-  model->scores = model->plan->loss_chunk ? NULL : pass_array(model, model->plan->value[model->plan->last - 1]);
-  return TRM_OK;
-}
-
-int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,
-                    trm_grad_ready *ready, void *context)
-{
-  TRM_CHECK(pass_check(model, pass));
-  if (!model->training || (!model->g && !pass->provider))
-    return trm_error(TRM_FAILED, "the model has no memory for gradients: it was made ready for evaluation");
-  struct trm_pass scaled = *pass;
-  scaled.scale = scale;
-  if (!pass->device->graphs || !pass_repeats(model, pass))
-    return pass_train(model, &scaled, sums, ready, context);
-  TRM_CHECK(pass_train_recorded(model, &scaled, sums));
-  return ready ? ready(context, 0, model->parameters) : TRM_OK;
 }
