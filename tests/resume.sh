@@ -46,6 +46,18 @@ refused unlisted 'unlisted/checkpoints: cannot be listed: ' --run.overwrite=yes
 is 5 unlisted
 is 2 nothing
 
+# -- a file that never answers: a signal ends the set-up, in which there is nothing to save
+mkfifo pipe.safetensors
+timeout -k 1 60 "$TRIREME" train config.yaml --run.dir=waits --model.init=pipe.safetensors > waits.log 2>&1 &
+job=$!
+until pid=$(pgrep -P $job) && grep -q '^SigCgt:.*[4567cdef]...$' "/proc/$pid/status"; do sleep 0.05; done
+sleep 0.2
+kill -TERM "$pid"
+wait $job
+status=$?
+[ $status = 3 ] || { cat waits.log; fail "a signal to a process that waits for a file: status $status, not 3"; }
+pass "a signal ends a process that waits for a file"
+
 # -- the newest checkpoint is damaged: the run goes on from the one before, and ends as it would have
 cp -r whole damaged
 rm damaged/summary.json

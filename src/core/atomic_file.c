@@ -1,6 +1,7 @@
 #include "core/atomic_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,9 +11,13 @@
 int atomic_file_open(struct atomic_file *file, const char *path)
 {
   *file = (struct atomic_file){.path = path, .temp_path = trm_format("%s.new", path)};
-  file->stream = fopen(file->temp_path, "wb");
+  unlink(file->temp_path); /* of a process that was killed */
+  const int fd = open(file->temp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); /* follows no symbolic link */
+  file->stream = fd < 0 ? NULL : fdopen(fd, "wb");
   if (file->stream)
     return TRM_OK;
+  if (fd >= 0)
+    close(fd);
   trm_free(file->temp_path);
   return trm_error(TRM_FAILED, "%s: cannot be written: %s", path, strerror(errno));
 }

@@ -216,7 +216,7 @@ static int lease_try(const struct trm_lease *lease, bool *taken, struct lease_pr
 }
 
 /* Takes it, or waits. */
-static int lease_wait(const struct trm_lease *lease, double wait_s, bool (*stop)(void))
+static int lease_wait(const struct trm_lease *lease, double wait_s)
 {
   struct lease_process other;
   double age = 0;
@@ -227,8 +227,6 @@ static int lease_wait(const struct trm_lease *lease, double wait_s, bool (*stop)
       return TRM_OK;
     if (age < 0)
       continue;
-    if (stop())
-      return trm_error(TRM_STOPPED, "%s: stopped by a signal while waiting for another job", lease->path);
     if (waited > 10 * wait_s)
       return trm_error(TRM_FAILED, "%s: another job trains here: host %s, process %ld, Slurm job %s; renewed %.0f s "
                        "ago (one that died on another host loses it after %d s)", lease->path, other.host, other.pid,
@@ -241,7 +239,7 @@ static int lease_wait(const struct trm_lease *lease, double wait_s, bool (*stop)
   }
 }
 
-int trm_lease_take(const char *directory, double wait_s, bool (*stop)(void), struct trm_lease **lease)
+int trm_lease_take(const char *directory, double wait_s, struct trm_lease **lease)
 {
   struct lease_process process;
   *lease = NULL;
@@ -252,7 +250,7 @@ int trm_lease_take(const char *directory, double wait_s, bool (*stop)(void), str
   snprintf(it->text, sizeof it->text, LEASE_FORMAT, process.host, process.pid, process.job, process.start,
            process.boot, process.space);
   it->own = trm_format("%s/lease.%s.%ld", directory, process.host, process.pid);
-  int status = lease_wait(it, wait_s, stop);
+  int status = lease_wait(it, wait_s);
   if (status == TRM_OK)
     status = lease_start_renewal(it);
   if (status == TRM_OK)

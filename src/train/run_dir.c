@@ -15,7 +15,6 @@
 #include "core/ledger.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "train/stop.h"
 
 /* mkdir -p */
 static int run_dir_make_directories(const char *path)
@@ -158,7 +157,7 @@ int trm_run_dir_take(struct trm_run_dir *dir, const char *path, double wait_s)
 {
   *dir = (struct trm_run_dir){.path = trm_strdup(path), .made = access(path, F_OK) != 0};
   TRM_CHECK(run_dir_make_directories(path));
-  return trm_lease_take(path, wait_s, trm_stop_requested, &dir->lease);
+  return trm_lease_take(path, wait_s, &dir->lease);
 }
 
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step)

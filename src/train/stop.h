@@ -5,5 +5,7 @@
 
 #include <stdbool.h>
 
-void trm_stop_listen(void); /* installs the handlers */
+/* Installs the handlers. saves: false during the set-up, when there is nothing to save, and a file that does not answer
+ * may be waited for: a signal ends the process at once, with status TRM_STOPPED. */
+void trm_stop_listen(bool saves);
 bool trm_stop_requested(void); /* true after the first of these signals in this process */

@@ -360,6 +360,7 @@ static bool train_has_finished(const struct trainer *t)
 /* Opens the run directory and logs what will be trained. Collective. */
 static int train_begin(struct trainer *t)
 {
+  trm_stop_listen(true);
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   const struct trm_options options = trainer_shares_options(t);
   const int status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
@@ -503,7 +504,7 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     .evaluated_at = UINT64_MAX,
   };
   *result = (struct trm_result){.validation = {NAN, NAN}, .best_validation = {NAN, NAN}, .test = {NAN, NAN}};
-  trm_stop_listen();
+  trm_stop_listen(false);
   t.wall_began = train_real_clock();
   int status = train_set_up(&t);
   if (status == TRM_OK && train_has_finished(&t)) {
