@@ -257,6 +257,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/compare_torch.sh \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/layouts_vs_torch.sh \
+	tests/bench/ledger.sh \
 	tests/bench/lib.sh \
 	tests/bench/calibrate.sh \
 	tests/bench/plan_vs_train.sh \
