@@ -108,6 +108,11 @@ void *cpu_scratch(struct trm_device *device, size_t bytes)
   return state->scratch;
 }
 
+float *cpu_buffers(struct trm_device *device, enum trm_value_type type, size_t n)
+{
+  return type == TRM_VALUES_F32 ? NULL : cpu_scratch(device, (size_t)device->threads * n * sizeof(float));
+}
+
 void cpu_fail(struct trm_device *device, const char *format, ...)
 {
   struct cpu_state *state = device->impl;

@@ -25,6 +25,9 @@
 /* Sums of floats run over at most this many terms before they are added up in double. */
 #define CPU_BLOCK 1024
 
+/* In a body: returns the number of its thread, below device->threads. */
+int cpu_thread(void);
+
 /* -- values: the contract's arrays of float32 or bfloat16, which bodies compute with as floats. They are read and
  * rounded one by one, within loops that are compiled for each type: `type` is a constant there (CPU_BODY_BY_TYPE). */
 
@@ -48,11 +51,11 @@ CPU_INLINE void cpu_set(enum trm_value_type type, void *values, size_t at, float
     ((trm_bf16 *)values)[at] = trm_bf16_round(x);
 }
 
-/* Results that a body adds to before they are rounded are floats until then: in place, or in a buffer. cpu_place
- * returns where they are, cpu_write rounds n of them to `values`. */
-CPU_INLINE float *cpu_place(enum trm_value_type type, void *values, float *buffer)
+/* Results that a body adds to before they are rounded are floats until then: in place, or in the thread's part of
+ * buffers (threads, n). cpu_place returns where they are, cpu_write rounds n of them to `values`. */
+CPU_INLINE float *cpu_place(enum trm_value_type type, void *values, float *buffers, size_t n)
 {
-  return type == TRM_VALUES_F32 ? values : buffer;
+  return type == TRM_VALUES_F32 ? values : buffers + (size_t)cpu_thread() * n;
 }
 
 CPU_INLINE void cpu_write(enum trm_value_type type, const float *place, void *values, size_t n)
@@ -168,8 +171,8 @@ void cpu_for(const struct trm_device *device, size_t n, size_t granule, double w
 /* Memory for the current call, not zeroed, valid until the next call of this function. Outside of parallel regions. */
 void *cpu_scratch(struct trm_device *device, size_t bytes);
 
-/* In a body: returns the number of its thread, below device->threads. */
-int cpu_thread(void);
+/* Scratch memory for cpu_place: n floats of each thread; NULL for float32. */
+float *cpu_buffers(struct trm_device *device, enum trm_value_type type, size_t n);
 
 /* Records a failure for the next sync. Outside parallel regions. */
 void cpu_fail(struct trm_device *device, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -81,7 +81,7 @@ CPU_INLINE void loss_softmax(enum trm_value_type type, const struct softmax *sof
     const float right = loss_is_argmax(type, z, maximum, label);
     const float share = it->smoothing, scale = it->scale, uniform = scale * share / (float)c; /* weight of each class */
     const double distance = share > 0 ? loss_row_distance(type, z, maximum, c) / (double)c : 0;
-    float *term = dz ? cpu_place(type, dz, softmax->terms + (size_t)cpu_thread() * c) : NULL;
+    float *term = dz ? cpu_place(type, dz, softmax->terms, c) : NULL;
     const double sum = loss_row_sum_exp(type, z, maximum, term, c); /* overwrites z if dz is z */
 
     it->loss[i] = (float)(log(sum) + (1 - (double)share) * ((double)maximum - target_score) + share * distance);
@@ -113,8 +113,7 @@ static void loss_check_targets(struct trm_device *device, const int32_t *target,
 void cpu_softmax_cross_entropy(struct trm_device *device, const struct trm_softmax_cross_entropy *call)
 {
   loss_check_targets(device, call->target, call->b, call->c);
-  const struct softmax it = {
-    call, call->type, cpu_scratch(device, (size_t)device->threads * call->c * sizeof(float))};
+  const struct softmax it = {call, call->type, cpu_buffers(device, call->type, call->c)};
 
   cpu_for(device, call->b, 1, 8 * (double)call->c, loss_softmax_body, &it);
 }

@@ -118,7 +118,7 @@ CPU_INLINE void pool_max_backward(enum trm_value_type type, const struct max_gra
     const void *dy = cpu_at(type, it->dy, p * size_out);
     const int32_t *argmax = it->argmax + p * size_out;
     void *values = cpu_at(type, it->dx, p * size_in);
-    float *dx = cpu_place(type, values, gradient->sums + (size_t)cpu_thread() * size_in);
+    float *dx = cpu_place(type, values, gradient->sums, size_in);
 
     for (size_t i = 0; i < size_in; i++)
       dx[i] = 0;
@@ -130,15 +130,9 @@ CPU_INLINE void pool_max_backward(enum trm_value_type type, const struct max_gra
 
 CPU_BODY_BY_TYPE(pool_max_backward, max_gradient)
 
-/* Returns memory for a plane of each thread. */
-static float *pool_sums(struct trm_device *device, const struct trm_window2d *win)
-{
-  return cpu_scratch(device, (size_t)device->threads * pool_in(win) * sizeof(float));
-}
-
 void cpu_max_pool_backward(struct trm_device *device, const struct trm_max_pool_backward *call)
 {
-  const struct max_gradient it = {call, call->type, pool_sums(device, &call->window)};
+  const struct max_gradient it = {call, call->type, cpu_buffers(device, call->type, pool_in(&call->window))};
 
   cpu_for(device, call->planes, 1, (double)pool_in(&call->window), pool_max_backward_body, &it);
 }
@@ -196,7 +190,7 @@ CPU_INLINE void pool_avg_backward(enum trm_value_type type, const struct avg_gra
   for (size_t p = low; p < high; p++) {
     const void *dy = cpu_at(type, it->dy, p * size_out);
     void *values = cpu_at(type, it->dx, p * size_in);
-    float *dx = cpu_place(type, values, gradient->sums + (size_t)cpu_thread() * size_in);
+    float *dx = cpu_place(type, values, gradient->sums, size_in);
 
     for (size_t i = 0; i < size_in; i++)
       dx[i] = 0;
@@ -219,7 +213,7 @@ CPU_BODY_BY_TYPE(pool_avg_backward, avg_gradient)
 
 void cpu_avg_pool_backward(struct trm_device *device, const struct trm_avg_pool_backward *call)
 {
-  const struct avg_gradient it = {call, call->type, pool_sums(device, &call->window)};
+  const struct avg_gradient it = {call, call->type, cpu_buffers(device, call->type, pool_in(&call->window))};
 
   cpu_for(device, call->planes, 1, (double)pool_in(&call->window), pool_avg_backward_body, &it);
 }
