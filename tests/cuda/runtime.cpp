@@ -8,7 +8,8 @@
  *   TRM_MOCK_BYTES   memory of a processor, 4 GiB if unset
  *   TRM_MOCK_LOCKS   no: host memory cannot be registered
  *   TRM_MOCK_GRAPHS  no: streams cannot be captured
- *   TRM_MOCK_CALLS   a file that gets the numbers of calls that give a stream work, and of launches of graphs among them
+ *   TRM_MOCK_CALLS   a file that gets the numbers of calls that give a stream work, and of launches of graphs among
+ *                    them; without copies of the host's memory, whose number depends on where pages begin
  *
  * A stream that is captured stores what it is given, for the launches of a graph. A call that CUDA does not allow in a
  * captured stream, or in a thread that captures one, spoils the capture: its end fails. Other streams work as ever. */
@@ -101,7 +102,7 @@ thread_local cudaError_t last = cudaSuccess;
 thread_local int processor = 0; /* the current one */
 thread_local std::shared_ptr<captured_work> own_capture; /* of this thread */
 
-/* Counts what gives a stream work, and writes the counts when the program ends. */
+/* Counts what gives a stream work but copies of the host's memory, and writes the counts when the program ends. */
 struct call_counts {
   size_t calls = 0, graphs = 0;
 
@@ -201,14 +202,14 @@ void drain(cudaStream_t stream, const event_record *record = nullptr)
     mprotect(device.arena, device.used, PROT_NONE);
 }
 
-void append(cudaStream_t stream, stream_work work)
+void append(cudaStream_t stream, stream_work work, bool counted = true)
 {
   const alone here(working);
 
   if (std::find(streams.begin(), streams.end(), stream) == streams.end())
     misused("work for a stream that there is not");
   if (!stream->capture) {
-    counts.calls++;
+    counts.calls += counted;
     stream->work.push_back(std::move(work));
   } else if (work.records || work.waits || work.host) { /* CUDA may allow it, but then it means something else */
     stream->capture->spoiled = true;
@@ -596,17 +597,17 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
   if (is_all_locked) {
     if (kind == cudaMemcpyDeviceToHost)
       memset(to, 0xff, bytes);
-    append(stream, {copy, nullptr, nullptr, host, bytes});
+    append(stream, {copy, nullptr, nullptr, host, bytes}, false);
     return cudaSuccess;
   }
   if (spoils(stream->capture)) /* it waits for the stream, or for the host's memory */
     return report(cudaErrorStreamCaptureUnsupported);
   if (kind == cudaMemcpyDeviceToHost) {
-    append(stream, {copy});
+    append(stream, {copy}, false);
     return cudaStreamSynchronize(stream);
   }
   const auto now = std::make_shared<std::vector<char>>(host, host + bytes);
-  append(stream, {[=] { memcpy(to, now->data(), bytes); }});
+  append(stream, {[=] { memcpy(to, now->data(), bytes); }}, false);
   return cudaSuccess;
 }
 
