@@ -4,11 +4,8 @@
 # undisturbed one and leaves no file behind. make check takes some of the calls, TRM_FAULTS_EVERY=1 tests/faults.sh all.
 set -u
 . "$(dirname "$0")/lib.sh"
-: "${FAULTS:=$(dirname "$TRIREME")/tests/support/.libs/faults.so}"
 every=${TRM_FAULTS_EVERY:-8}
-FAULTS=$(realpath "$FAULTS") && [ -e "$FAULTS" ] || fail "tests/support/faults.la is not built (make check builds it)"
-nm -D "$TRIREME" 2> /dev/null | grep -q __asan_init && skip "a preloaded library would come before the sanitizer's"
-TRIREME=$(realpath "$TRIREME")
+find_faults
 scratch
 digits 200 20
 cat > config.yaml << 'EOT'

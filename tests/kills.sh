@@ -5,11 +5,8 @@
 #   tests/kills.sh [KILLS]    make check: 24
 set -u
 . "$(dirname "$0")/lib.sh"
-: "${FAULTS:=$(dirname "$TRIREME")/tests/support/.libs/faults.so}"
 kills=${1-24}
-FAULTS=$(realpath "$FAULTS") && [ -e "$FAULTS" ] || fail "tests/support/faults.la is not built (make check builds it)"
-nm -D "$TRIREME" 2> /dev/null | grep -q __asan_init && skip "a preloaded library would come before the sanitizer's"
-TRIREME=$(realpath "$TRIREME")
+find_faults
 scratch
 digits 300 30
 cat > config.yaml << 'EOT'
