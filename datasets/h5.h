@@ -2,9 +2,9 @@
  *
  * HDF5 is rarely built thread-safe, and the loader reads ahead in its own thread: every use of HDF5 is in a block that
  * begins with H5_LOCKED, which holds a recursive lock of the process until the end of the block and keeps HDF5 from
- * printing its error stack and from loading plugins. The other functions of this header take the lock themselves. Identifiers that a block opens
- * for itself are declared `H5_CLOSED hid_t`: they are closed at its end, on every path. h5_error() makes one message of
- * the error stack. */
+ * printing its error stack and from loading plugins. The other functions of this header take the lock themselves.
+ * Identifiers that a block opens for itself are declared `H5_CLOSED hid_t`: they are closed at its end, on every path.
+ * h5_error() makes one message of the error stack. */
 #pragma once
 
 #include <hdf5.h>
@@ -66,9 +66,9 @@ int h5_output_open(struct h5_output *output, const char *path, const char *forma
 int h5_output_commit(struct h5_output *output);
 
 /* Removes the file and ends the output; keeps the recorded error. The file is truncated, but neither it nor objects
- * open in it are closed or used: after a failed write, data in HDF5's caches fail again at every close, and HDF5 1.10 is
- * left with half-closed objects on which it crashes, at exit if not before. Its descriptor stays open, since HDF5 identifies files by inode
- * number, which the system would reuse. */
+ * open in it are closed or used: after a failed write, data in HDF5's caches fail again at every close, and HDF5 1.10
+ * is left with half-closed objects on which it crashes, at exit if not before. Its descriptor stays open, since HDF5
+ * identifies files by inode number, which the system would reuse. */
 void h5_output_discard(struct h5_output *output);
 
 /* Attributes of an object. False or NULL: absent or failed. Texts are written in fixed length, so that they are in the

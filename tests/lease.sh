@@ -30,7 +30,9 @@ ends() { # STATUS NAME
   [ $status = "$1" ] || { cat "$2.log"; fail "$2: status $status, not $1"; }
 }
 
+mkdir a && : > a/notes.new && : > a/lease.pdf # the user's
 starts a
+[ -e a/notes.new ] && [ -e a/lease.pdf ] || fail "a file of the user was removed"
 cp a/metrics.jsonl before
 timeout 30 "$TRIREME" train config.yaml --run.dir=a --run.resume= --run.overwrite=yes > second.log 2>&1
 [ $? = 1 ] && grep -q "a/lease: another job trains here: host $(hostname), process $job," second.log ||

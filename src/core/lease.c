@@ -249,7 +249,7 @@ int trm_lease_take(const char *directory, double wait_s, struct trm_lease **leas
   lease_this_process(&process);
   snprintf(it->text, sizeof it->text, LEASE_FORMAT, process.host, process.pid, process.job, process.start,
            process.boot, process.space);
-  it->own = trm_format("%s/lease.%s.%ld", directory, process.host, process.pid);
+  it->own = trm_format("%s/lease.%s.%ld.new", directory, process.host, process.pid);
   int status = lease_wait(it, wait_s);
   if (status == TRM_OK)
     status = lease_start_renewal(it);

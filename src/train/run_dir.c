@@ -75,18 +75,27 @@ static int run_dir_remove_run(const char *path)
   return status;
 }
 
-/* Removes what killed processes left in a folder: files that were being written. */
+/* True for the name under which a file of a run is written, which a killed process leaves. Others may be the user's. */
+static bool run_dir_is_unfinished(const char *name)
+{
+  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json", "staleness.json", "lease.",
+                                      "step-", "best.h5", "last"};
+  const size_t n = strlen(name);
+  bool ours = false;
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    ours |= strncmp(name, files[i], strlen(files[i])) == 0;
+  return ours && n > 4 && strcmp(name + n - 4, ".new") == 0;
+}
+
 static void run_dir_remove_unfinished(const char *folder)
 {
   DIR *d = opendir(folder);
-  for (struct dirent *e; d && (e = readdir(d));) {
-    const size_t n = strlen(e->d_name);
-    if ((n > 4 && strcmp(e->d_name + n - 4, ".new") == 0) || strncmp(e->d_name, "lease.", 6) == 0) {
+  for (struct dirent *e; d && (e = readdir(d));)
+    if (run_dir_is_unfinished(e->d_name)) {
       char *file = trm_format("%s/%s", folder, e->d_name);
       unlink(file);
       trm_free(file);
     }
-  }
   if (d)
     closedir(d);
 }

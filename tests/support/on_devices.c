@@ -17,7 +17,8 @@
 
 #define MAX_ARRAYS 20000 /* arrays per run */
 #define OTHER_DEVICE 8   /* tolerances of a device of TRM_TEST_DEVICE, in those of the CPU */
-/* Runs there: two for equal bits, one where each access is checked and takes long; here, each second one. */
+/* Where each access is checked and takes long: one run on the other device in place of two, whose bits must be equal,
+ * and each second one of the others. */
 #ifdef __SANITIZE_ADDRESS__
 #define OTHER_RUNS 1
 #define RUN_STEP 2
