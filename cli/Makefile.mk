@@ -21,6 +21,17 @@ trireme_SOURCES += \
 	cli/cmd_plan.c \
 	cli/cmd_predict.c \
 	cli/cmd_report.c \
+	cli/cmd_run.c \
+	cli/run_child.c \
+	cli/run_child.h \
+	cli/run_hosts.c \
+	cli/run_hosts.h \
+	cli/run_segments.c \
+	cli/run_segments.h \
+	cli/run_state.c \
+	cli/run_state.h \
+	cli/run_words.c \
+	cli/run_words.h \
 	cli/cmd_status.c \
 	cli/status_ledger.c \
 	cli/status_ledger.h \

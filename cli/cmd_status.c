@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/run_state.h"
 #include "cli/status_ledger.h"
 #include "core/document.h"
 #include "core/memory.h"
@@ -30,41 +31,6 @@ struct status_flags {
 };
 static const struct trm_option flags[] = {
   {"exit-code", TRM_OPTION_BOOL, offsetof(struct status_flags, exit_code), NULL, NO_RANGE}, END_OF_FLAGS};
-
-enum { STATUS_NOT_ENDED = 5 };
-
-/* The states of a run by `status` in summary.json, which is written at the end of each process that trains; the last
- * row: there is no such file. */
-static const struct state {
-  const char *status;
-  int code;
-  const char *text;
-} states[] = {
-  {"done", TRM_OK, "finished"},
-  {"early-stop", TRM_OK, "finished: stopped early"},
-  {"stopped", TRM_STOPPED, "stopped by a signal after a checkpoint; run.resume=auto resumes it"},
-  {"failed", TRM_FAILED, "failed"},
-  {"stalled", TRM_STALLED, "stalled: no rank made progress, and the job was ended; run.resume=auto resumes it"},
-  {NULL, STATUS_NOT_ENDED, "not ended: it is running, or was killed"},
-};
-
-static int status_read_state(const char *run, const struct state **state)
-{
-  char *path = trm_format("%s/summary.json", run);
-  struct trm_node *summary = NULL;
-  const char *text = NULL;
-  int status = TRM_OK;
-  if (access(path, F_OK) == 0) {
-    status = trm_document_read(path, &summary);
-    const struct trm_node *node = status == TRM_OK ? trm_node_get(summary, "status") : NULL;
-    text = node && node->text ? node->text : "failed";
-  }
-  for (*state = states; (*state)->status && (!text || strcmp(text, (*state)->status) != 0);)
-    ++*state;
-  trm_node_free(summary);
-  trm_free(path);
-  return status;
-}
 
 /* The latest line of each kind in metrics.jsonl. */
 enum line_kind { LINE_TRAIN, LINE_VALIDATION, LINE_TEST, LINE_KINDS };
@@ -138,12 +104,12 @@ static int cmd_status_run(const struct call *call)
 {
   const struct status_flags *f = call->values;
   const char *run = call->args[0];
-  const struct state *state;
+  const struct run_state *state;
   char *config = trm_format("%s/config.yaml", run), *metrics = trm_format("%s/metrics.jsonl", run);
   int status = access(config, F_OK) == 0
                  ? TRM_OK : trm_error(TRM_USAGE, "%s: there is no run: %s: %s", run, config, strerror(errno));
   if (status == TRM_OK)
-    status = status_read_state(run, &state);
+    status = run_state_read(run, &state);
   if (status == TRM_OK) {
     printf("%-10s  %s\n%-10s  %s\n", "run", run, "state", state->text);
     status = status_print_metrics(metrics);

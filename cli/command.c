@@ -132,6 +132,16 @@ static int command_read_arguments(struct call *call, int argc, char **argv)
   return TRM_OK;
 }
 
+int command_read_options(const struct command *command, int argc, char **argv, struct trm_options *options)
+{
+  struct trm_job job;
+  trm_job_init(&job);
+  struct call call = {.command = command, .job = &job, .args = argv};
+  const int status = command_read_arguments(&call, argc, argv);
+  *options = job.options;
+  return status;
+}
+
 /* -- running */
 
 const char *command_word(const struct command *command)

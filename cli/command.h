@@ -49,8 +49,11 @@ enum { ANY_ARGS = 1 << 30 };
 /* Runs the command, or that one of a group, with the words after its name: argv[1..]. Collective over the ranks of a
  * launch; on failure every rank has the message. TRM_USAGE: a wrong command line; the message names what is near. */
 int command_run(const struct command *command, int argc, char **argv);
+/* Reads the options of a command's words, argv[1..], into *options and does not run it. The order of argv changes. Not
+ * collective. For trm_options_free, also on failure. */
+int command_read_options(const struct command *command, int argc, char **argv, struct trm_options *options);
 /* The last word of its name: "gemm". */
 const char *command_word(const struct command *command);
 
-extern const struct command cmd_train, cmd_plan, cmd_eval, cmd_predict, cmd_export, cmd_generate, cmd_data, cmd_report,
-  cmd_status, cmd_bench, cmd_options;
+extern const struct command cmd_train, cmd_run, cmd_plan, cmd_eval, cmd_predict, cmd_export, cmd_generate, cmd_data,
+  cmd_report, cmd_status, cmd_bench, cmd_options;

@@ -172,7 +172,7 @@ tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
-# Preloaded by tests/faults.sh and tests/kills.sh.
+# Preloaded by tests/faults.sh, tests/kills.sh and tests/restarts.sh.
 check_LTLIBRARIES += tests/support/faults.la
 tests_support_faults_la_SOURCES = tests/support/faults.c
 tests_support_faults_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
@@ -229,6 +229,7 @@ trm_test_scripts += \
 	tests/stall.sh \
 	tests/faults.sh \
 	tests/kills.sh \
+	tests/restarts.sh \
 	tests/lease.sh \
 	tests/async_methods.sh \
 	tests/async_rows.sh \

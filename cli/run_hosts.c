@@ -1,0 +1,98 @@
+#include "cli/run_hosts.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/run_child.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+enum { PROBE_S = 20, KILL_S = 2 };
+
+static void hosts_add(struct run_hosts *hosts, const char *name)
+{
+  hosts->name = trm_grow(hosts->name, &hosts->capacity, (size_t)hosts->count, (size_t)hosts->count + 1,
+                         sizeof *hosts->name, "hosts");
+  hosts->name[hosts->count++] = trm_strdup(name);
+}
+
+static void hosts_add_list(struct run_hosts *hosts, const char *list)
+{
+  char *copy = trm_strdup(list), *rest = NULL;
+  for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest))
+    hosts_add(hosts, name);
+  trm_free(copy);
+}
+
+static void hosts_add_allocation(struct run_hosts *hosts)
+{
+  char name[256];
+  FILE *names = getenv("SLURM_JOB_NODELIST") ? popen("scontrol show hostnames", "r") : NULL;
+  while (names && fgets(name, sizeof name, names)) {
+    name[strcspn(name, "\n")] = '\0';
+    hosts_add(hosts, name);
+  }
+  if (names)
+    pclose(names);
+}
+
+int run_hosts_open(struct run_hosts *hosts, const char *list, int ranks)
+{
+  const char *tasks = getenv("SLURM_NTASKS_PER_NODE");
+  *hosts = (struct run_hosts){.ranks_per_host = ranks > 0 ? ranks : tasks && atoi(tasks) > 0 ? atoi(tasks) : 1};
+  if (list)
+    hosts_add_list(hosts, list);
+  else
+    hosts_add_allocation(hosts);
+  if (hosts->count > 0)
+    return TRM_OK;
+  return trm_error(TRM_USAGE, "run: the command has places for hosts, and none are known: name them with --hosts=A,B "
+                   "(in a Slurm job they are those of its allocation)");
+}
+
+void run_hosts_copy(struct run_hosts *to, const struct run_hosts *from)
+{
+  *to = (struct run_hosts){.ranks_per_host = from->ranks_per_host};
+  for (int i = 0; i < from->count; i++)
+    hosts_add(to, from->name[i]);
+}
+
+/* Waits until the probes have ended, and ends the others. Returns a signal that came, or 0. */
+static int hosts_wait(struct run_child *probe, int count)
+{
+  const int signal = run_child_wait(probe, count, PROBE_S);
+  run_child_signal(probe, count, SIGTERM);
+  run_child_wait(probe, count, KILL_S);
+  run_child_signal(probe, count, SIGKILL);
+  run_child_wait(probe, count, KILL_S);
+  return signal;
+}
+
+int run_hosts_probe(const struct run_hosts *hosts, const struct run_words *words, struct run_hosts *answering)
+{
+  struct run_child *probe = trm_alloc((size_t)hosts->count * sizeof *probe, "hosts");
+  *answering = (struct run_hosts){.ranks_per_host = hosts->ranks_per_host};
+  setenv("SLURM_OVERLAP", "1", 1); /* srun waits for no step that ends on a lost node */
+  for (int i = 0; i < hosts->count; i++) {
+    char **list = run_words_of_probe(words, hosts->name[i]);
+    if (run_child_start(&probe[i], list, true) != TRM_OK)
+      probe[i].status = -1;
+    run_words_free(list);
+  }
+  const int signal = hosts_wait(probe, hosts->count);
+  for (int i = 0; i < hosts->count; i++)
+    if (!probe[i].runs && probe[i].status == 0)
+      hosts_add(answering, hosts->name[i]);
+  trm_free(probe);
+  return signal;
+}
+
+void run_hosts_free(struct run_hosts *hosts)
+{
+  for (int i = 0; i < hosts->count; i++)
+    trm_free(hosts->name[i]);
+  trm_free(hosts->name);
+  *hosts = (struct run_hosts){0};
+}
