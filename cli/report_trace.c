@@ -60,10 +60,10 @@ static long long report_trace_step_of(const char *line)
  * follow. */
 static void report_trace_add_line(struct gantt *gantt, char *line)
 {
-  char *begin = strchr(line, '{'), *end = strstr(line, "}}");
+  char *begin = strchr(line, '{'), *end = begin ? strstr(begin, "}}") : NULL;
   const long long step = report_trace_step_of(line);
   struct trm_node *event;
-  if (!begin || !end || step < gantt->first || step > gantt->last || gantt->count == MAX_BOXES ||
+  if (!end || step < gantt->first || step > gantt->last || gantt->count == MAX_BOXES ||
       trm_document_parse(begin, (size_t)(end + 2 - begin), "trace.json", &event) != TRM_OK)
     return;
   const double began = trm_node_number(trm_node_get(event, "ts"), NAN) * 1e-6;

@@ -120,7 +120,7 @@ static int libsvm_add(void *impl, struct trm_data_rows *rows, bool *full)
   file->starts[rows->rows + 1] = (int64_t)entry;
   if ((size_t)before > file->features)
     file->features = (size_t)before;
-  if (file->normalize)
+  if (file->normalize && entry > first)
     libsvm_row_normalize(file->values + first, entry - first);
   rows->starts = file->starts;
   rows->columns = file->columns;

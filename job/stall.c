@@ -156,7 +156,7 @@ char *trm_stall_describe(const struct trm_ledger_rank *rank, int ranks, int job_
   if (behind > 0 && waiting > 0) {
     trm_append(&text, "; ");
     stall_append_waiting(&text, rank, ranks, after_s, behind > 1 ? " for them" : " for it");
-  } else if (behind == 0 && waiting == ranks) {
+  } else if (behind == 0 && waiting == ranks && ranks > 0) {
     struct trm_ledger_rank *copy = trm_alloc((size_t)ranks * sizeof *copy, "the ledger");
     memcpy(copy, rank, (size_t)ranks * sizeof *copy);
     stall_append_deadlock(&text, copy, ranks);

@@ -83,6 +83,8 @@ grep -q 'wait &lt;b&gt;: 3 ms from 0 ms' traced.html || fail "waiting is not dra
 ! grep -q 'Schedule' both.html || fail "a schedule without a trace"
 echo '{"traceEvents":[{"name":"x","args":{"step":7}}' > traced/trace.json
 report traced --out=traced.html || fail "a damaged trace stops the report"
+printf '{"traceEvents":[\n}} {"name":"x","args":{"step":7\n' > traced/trace.json
+report traced --out=traced.html || fail "an event that ends before it begins stops the report"
 pass "a trace"
 
 make_run stale 40

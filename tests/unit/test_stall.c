@@ -41,6 +41,7 @@ static void test_computes(void)
                                    "7 ranks wait for it in allreduce #9 of the data axis (4096 bytes)"));
   rank[3].since_s = 59; /* it makes progress */
   CU_ASSERT(stall_says(rank, 8, 8, NULL));
+  CU_ASSERT(stall_says(NULL, 0, 0, NULL)); /* a run without a ledger */
 }
 
 static void test_stopped(void)
