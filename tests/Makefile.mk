@@ -67,6 +67,7 @@ trm_test_programs += \
 	tests/unit/test_untrusted \
 	tests/unit/test_validation \
 	tests/unit/test_trace \
+	tests/unit/test_trainer \
 	tests/unit/test_virtual \
 	tests/unit/test_zero \
 	tests/unit/test_zero_state
@@ -83,6 +84,7 @@ tests_unit_test_batch_assignment_SOURCES = tests/unit/test_batch_assignment.c te
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_trainer_SOURCES = tests/unit/test_trainer.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
 tests_unit_test_plan_SOURCES = tests/unit/test_plan.c tests/support/pretend_device.c tests/support/pretend_device.h \
 	$(trm_program_extra)
