@@ -457,6 +457,7 @@ int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
   step_comm_seconds(t, &comm_s, &wait_s);
   t->advance_began = trainer_clock(t);
   t->advances = true;
+  trm_ledger_set_phase(TRM_LEDGER_STEP, t->strategy.updates); /* of a parameter server too, which has no batches */
   const int status = t->mode->advance(t, end, sums);
   t->advances = false;
   t->result->train_s += trainer_clock(t) - t->advance_began;

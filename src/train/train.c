@@ -471,7 +471,6 @@ static int train_run(struct trainer *t)
   const char *outcome;
   t->began = t->slowdown.origin_s = trainer_clock(t);
   t->wall_began = train_real_clock();
-  trm_ledger_set_phase(TRM_LEDGER_STEP, t->strategy.updates);
   if (t->options->run.trace == TRM_TRACE_STEPS)
     trm_trace_start(t->comm, TRACE_EVENTS);
   int status = trainer_run(t, &outcome);
