@@ -54,7 +54,7 @@ TRM_GPU_SECONDS=2 MPIEXEC=asleep run_parts 1 --parts=losses-mlp "$build"
 grep -q '^| losses-mlp | FAILED: not done after' out/table.md || { cat out/table.md; fail "a part that hangs"; }
 pass "a part that does not end"
 
-if [ -z "${TRM_TEST_QUICK:-}" ] && command -v hydra_pmi_proxy > /dev/null; then
+if all_cases && command -v hydra_pmi_proxy > /dev/null; then
   run_parts 0 --pack="$work/gpu.tar" "$build"
   tar xf gpu.tar && mv trireme-gpu unpacked
   env -u MPIEXEC unpacked/tests/gpu/run --mock --parts=losses-mlp,two-ranks-one-gpu > run.log 2>&1 ||

@@ -14,8 +14,8 @@ layouts=(
   "4 --parallel.pipeline=4"
   "2 --parallel.pipeline=2 --parallel.schedule=interleaved --parallel.recompute=block"
 )
-models="mlp conv gpt2"
-[ -z "${TRM_TEST_QUICK:-}" ] || models=gpt2
+models=gpt2
+! all_cases || models="mlp conv gpt2"
 for model in $models; do
   for from in "4 --parallel.pipeline=2 --parallel.tensor=2" "2 --parallel.zero=3 --parallel.share=none"; do
     run_of ${from%% *} $model begun --run.overwrite=yes --train.accumulate=3 --train.steps=10 ${from#* }

@@ -5,6 +5,9 @@
 : "${MPIEXEC:=mpiexec}"
 checks=0
 
+# all_cases: true with TRM_TEST_ALL=1, as in CI: every case, otherwise a part of those that are alike
+all_cases() { [ -n "${TRM_TEST_ALL:-}" ]; }
+
 pass() { checks=$((checks + 1)); echo "ok: $*"; }
 fail() { echo "FAILED: $*"; exit 1; }
 skip() { echo "SKIPPED: $*"; exit 77; }

@@ -27,8 +27,8 @@ stages() { run "$1" "$2" --parallel.pipeline="$1" ${*:3}; }
 stages 4 two4 "$two"
 stages 2 two2 "$two"
 equal two4 two2 "2bw, 3 micro-batches"
-counts="2 4" signals=("TERM 2 $two" "USR1 all $two" "TERM 0 $dream" "USR1 3 $dream --parallel.stash=no")
-[ -z "${TRM_TEST_QUICK:-}" ] || counts=4 signals=("USR1 all $two" "TERM 0 $dream")
+counts=4 signals=("USR1 all $two" "TERM 0 $dream")
+! all_cases || counts="2 4" signals+=("TERM 2 $two" "USR1 3 $dream --parallel.stash=no")
 for n in $counts; do
   stages $n looked$n "$two" --run.checkpoint_every=7 --train.evaluate_every=11
   equal two$n looked$n "2bw, evaluations and checkpoints on the way"

@@ -155,7 +155,7 @@ if ! grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Make
   near gpt 2 1 1 0
   near gpt 1 2 1 0
   near mlp 1 1 2 0
-  if [ -z "${TRM_TEST_QUICK:-}" ]; then
+  if all_cases; then
     near gpt 2 1 1 2
     near gpt 2 1 1 3
     near gpt 1 1 2 0

@@ -4,20 +4,24 @@
 #
 #   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_LIMIT: seconds per rank count (240);
 #                                          TRM_TEST_RANKS: those of a program's rank counts that are among these, if any
+#                                          TRM_TEST_ALL=1: more rank counts
 set -u
 program=$1
+more=
 case ${program##*/} in
-  test_async_server_weights | test_async_ssp | test_hogwild) ranks="1 2 3 9" ;;
-  test_comm) ranks="1 2 3 4 5 7 9" ;;
-  test_datasets) ranks="1 2 3 8" ;;
+  test_async_server_weights | test_async_ssp | test_hogwild) ranks="1 2 3" more=9 ;;
+  test_comm) ranks="1 2 3 9" more="4 5 6 7 8" ;;
+  test_datasets) ranks="1 2 3" more=8 ;;
   test_staleness | test_validation) ranks="1 3" ;;
-  test_param_server | test_batch_assignment | test_async_peers) ranks="1 2 3 5 8 9" ;;
-  test_async_turns) ranks="2 4 5" ;;
-  test_mapped | test_pipeline | test_pipeline_versions | test_local_state | test_tensor | test_trace) ranks="1 2 3 4" ;;
-  test_zero | test_zero_state | test_device_ranks) ranks="1 2 3 4" ;;
-  test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 5 8" ;; # each case creates its own communicators
+  test_param_server | test_batch_assignment | test_async_peers) ranks="1 2 5" more="3 8 9" ;;
+  test_async_turns) ranks="2 4" more=5 ;;
+  test_mapped | test_local_state | test_trace) ranks="1 2 3 4" ;;
+  test_pipeline | test_pipeline_versions | test_tensor) ranks="1 2 4" more=3 ;;
+  test_zero | test_zero_state | test_device_ranks) ranks="1 2 3" more=4 ;;
+  test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 5" more=8 ;; # each case creates its own communicators
   *) exec "$@" ;;
 esac
+[ -z "${TRM_TEST_ALL:-}${TRM_TEST_RANKS:-}" ] || ranks="$ranks $more"
 for n in ${TRM_TEST_RANKS:-}; do
   case " $ranks " in *" $n "*) chosen="${chosen-} $n" ;; esac
 done

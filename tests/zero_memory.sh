@@ -94,7 +94,7 @@ whole=$(($(json_number parameters run/summary.json) * 16 / 1024))
 pass "one rank: $one KiB for $whole KiB of parameters, gradients and states"
 four_addresses=0
 for share in none node; do
-  [ $share = none ] || [ -z "${TRM_TEST_QUICK:-}" ] || continue
+  [ $share = none ] || all_cases || continue
   zero=(--parallel.zero=3 "--parallel.share=$share")
   watched 4 unlimited "$small" "${zero[@]}"
   trained "a small model on four ranks, ${zero[*]}"
@@ -117,8 +117,8 @@ watched 1 "$limit" "$large"
 [ "$(grep -c 'error: ' log)" = 1 ] && grep -q 'error: out of memory: [0-9.]* MiB for [a-z]' log ||
   { cat log; fail "one rank with a limit of $limit KiB does not report what exceeds the limit"; }
 pass "one rank with a limit of $limit KiB: $(sed -n 's/.*error: //p' log)"
-layouts=("--parallel.zero=3" "--parallel.tensor=4" "--parallel.pipeline=4 --train.accumulate=4")
-[ -z "${TRM_TEST_QUICK:-}" ] || layouts=("${layouts[0]}")
+layouts=("--parallel.zero=3")
+! all_cases || layouts+=("--parallel.tensor=4" "--parallel.pipeline=4 --train.accumulate=4")
 for layout in "${layouts[@]}"; do
   # shellcheck disable=SC2086 # options
   watched 4 "$limit" "$large" --parallel.share=none $layout

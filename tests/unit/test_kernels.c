@@ -231,10 +231,12 @@ ON_DEVICES(values_products)
 ON_DEVICES(values_sparse)
 ON_DEVICES(values_rounding)
 
-/* Runs a test with other product libraries that support this processor. */
+/* Runs a test with other product libraries that support this processor. Another device has one of its own for float32. */
 static void other_products(enum trm_matmul matmul, void (*test)(struct trm_device *device))
 {
-  for (int i = 1; trm_blas_table[i]; i++)
+  const bool own = on_other_device() && matmul == TRM_MATMUL_F32;
+
+  for (int i = 1; trm_blas_table[i] && !own; i++)
     if (trm_blas_table[i]->matmul == matmul && trm_blas_table[i]->open(1) == TRM_OK)
       on_devices_with(test, trm_blas_table[i]);
 }
