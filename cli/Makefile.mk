@@ -17,6 +17,7 @@ trireme_SOURCES += \
 	cli/cmd_eval.c \
 	cli/cmd_export.c \
 	cli/cmd_generate.c \
+	cli/cmd_key.c \
 	cli/cmd_options.c \
 	cli/cmd_plan.c \
 	cli/cmd_predict.c \

@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "core/log.h"
+#include "core/security.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
 #include "mpi/real.h"
@@ -22,6 +23,7 @@ static const char make_usage[] =
   "  --out=FILE         the file to write; it is complete or absent\n"
   "  --overwrite        replace FILE if it exists\n"
   "  --compress=N       0 (fastest to read; default) to 9 (smallest)\n"
+  "  --security.key=KEY encrypt FILE; KEY is file:PATH, fd:N or command:COMMAND\n"
   "\n";
 
 static const char import_usage[] =
@@ -44,16 +46,19 @@ static const char import_usage[] =
   "  --out=FILE         the file to write; it is complete or absent\n"
   "  --overwrite        replace FILE if it exists\n"
   "  --compress=N       0 (fastest to read) to 9 (smallest); default 4\n"
+  "  --security.key=KEY encrypt FILE; KEY is file:PATH, fd:N or command:COMMAND\n"
   "\n";
 
 struct import_flags {
   struct trm_import_request request;
+  const char *key;
   int64_t compress;
 };
 #define AT(field) offsetof(struct import_flags, request.field)
 #define FILE_FLAGS(level)                                                                                \
   {"out", TRM_OPTION_TEXT, AT(out), NULL, NO_RANGE}, {"overwrite", TRM_OPTION_BOOL, AT(overwrite), NULL, NO_RANGE}, \
-  {"compress", TRM_OPTION_INT, offsetof(struct import_flags, compress), level, RANGE(0, 9)}
+  {"compress", TRM_OPTION_INT, offsetof(struct import_flags, compress), level, RANGE(0, 9)}, \
+  {"security.key", TRM_OPTION_TEXT, offsetof(struct import_flags, key), NULL, NO_RANGE}
 #define SPLIT_FLAGS                                                          \
   {"test-part", TRM_OPTION_REAL, AT(test_part), "-1", RANGE(-1, 0.9999999)}, \
   {"split", TRM_OPTION_TEXT, AT(split), NULL, NO_RANGE}
@@ -101,6 +106,7 @@ static int cmd_data_import(const struct call *call)
   if (!request->out)
     return trm_error(TRM_USAGE, "%s: --out: no file named; --out=FILE", command);
   TRM_CHECK(trm_launch_require_single(command));
+  TRM_CHECK(security_set_key(f->key));
   request->paths = (const char *const *)call->args;
   request->count = call->nargs;
   request->compress = (int)f->compress;
@@ -150,15 +156,18 @@ static const struct command make_sets = {
 
 struct info_flags {
   bool check, json;
+  const char *key;
 };
 static const struct trm_option info_flags[] = {
   {"check", TRM_OPTION_BOOL, offsetof(struct info_flags, check), NULL, NO_RANGE},
   {"json", TRM_OPTION_BOOL, offsetof(struct info_flags, json), NULL, NO_RANGE},
+  {"security.key", TRM_OPTION_TEXT, offsetof(struct info_flags, key), NULL, NO_RANGE},
   END_OF_FLAGS};
 
 static int cmd_data_info(const struct call *call)
 {
   const struct info_flags *f = call->values;
+  TRM_CHECK(security_set_key(f->key));
   return trm_data_info(call->args[0], f->check, f->json);
 }
 
@@ -167,7 +176,8 @@ static const struct command info = {
   .usage = "usage: trireme data info FILE [--check] [--json]\n"
            "\n"
            "  --check  read everything and verify checksums and digest\n"
-           "  --json   print one JSON object\n",
+           "  --json   print one JSON object\n"
+           "  --security.key=KEY  the key of an encrypted file: file:PATH, fd:N or command:COMMAND\n",
   .flags = info_flags, .bytes = sizeof(struct info_flags), .max_args = 1, .missing = "no file named",
   .run = cmd_data_info,
 };

@@ -119,7 +119,7 @@ static int cmd_predict_csv(const char *path, const struct loaded *loaded, size_t
                            const int32_t *predicted)
 {
   struct atomic_file file;
-  TRM_CHECK(atomic_file_open(&file, path));
+  TRM_CHECK(atomic_file_open_secret(&file, path));
   cmd_predict_csv_rows(file.stream, loaded, c, scores, predicted);
   return atomic_file_close(&file, !ferror(file.stream));
 }

@@ -56,4 +56,4 @@ int command_read_options(const struct command *command, int argc, char **argv, s
 const char *command_word(const struct command *command);
 
 extern const struct command cmd_train, cmd_run, cmd_plan, cmd_eval, cmd_predict, cmd_export, cmd_generate, cmd_data,
-  cmd_report, cmd_status, cmd_bench, cmd_options;
+  cmd_key, cmd_report, cmd_status, cmd_bench, cmd_options;

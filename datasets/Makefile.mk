@@ -21,6 +21,7 @@ libtrireme_la_SOURCES += \
 	datasets/h5.h \
 	datasets/h5_arrays.c \
 	datasets/h5_attributes.c \
+	datasets/h5_cipher.c \
 	datasets/h5_contents.c \
 	datasets/h5_output.c \
 	datasets/import.c \

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/memory.h"
+#include "core/security.h"
 #include "core/status.h"
 #include "datasets.h"
 
@@ -143,13 +144,15 @@ static int h5_format_check(const char *path, hid_t file, const char *format, boo
   return TRM_OK;
 }
 
-static int h5_file_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file)
+static int h5_file_open(const char *path, const char *format, bool encrypted, bool *is_checkpoint, hid_t *file)
 {
   H5_LOCKED;
   H5_CLOSED const hid_t plist = h5_access_plist();
+  if (encrypted)
+    h5_encrypt(plist);
   *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
   if (*file < 0)
-    return h5_error(path, "cannot be opened, the file is damaged or cut short");
+    return h5_error(path, "cannot be opened%s", encrypted ? "" : ", the file is damaged or cut short");
   TRM_CHECK(h5_format_check(path, *file, format, is_checkpoint));
   return h5_contents_check(path, *file);
 }
@@ -162,14 +165,16 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
     return trm_error(TRM_FAILED, "%s: cannot be opened: %s", path, strerror(errno));
   if (!S_ISREG(info.st_mode))
     return trm_error(TRM_FAILED, "%s: is not a regular file", path);
+  bool encrypted;
+  TRM_CHECK(security_check(path, &encrypted));
   H5_LOCKED;
-  const htri_t is_hdf5 = H5Fis_hdf5(path);
+  const htri_t is_hdf5 = encrypted ? true : H5Fis_hdf5(path);
   if (is_hdf5 < 0)
     return h5_error(path, "cannot be read");
   if (!is_hdf5)
     return trm_error(TRM_FAILED, "%s: is not an HDF5 file%s", path,
                      info.st_size == 0 ? " (it is empty)" : "; `trireme data import` makes one from other formats");
-  const int status = h5_file_open(path, format, is_checkpoint, file);
+  const int status = h5_file_open(path, format, encrypted, is_checkpoint, file);
   if (status != TRM_OK) {
     h5_close(*file);
     *file = -1;
@@ -184,7 +189,9 @@ int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file)
   {
     H5_LOCKED;
     H5_CLOSED const hid_t plist = h5_access_plist();
-    if (native)
+    if (security_key()) /* each rank decrypts what it reads */
+      h5_encrypt(plist);
+    else if (native)
       H5Pset_fapl_mpio(plist, *native, MPI_INFO_NULL);
     *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
     if (*file < 0)

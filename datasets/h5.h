@@ -50,6 +50,9 @@ int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file);
 /* File access properties of all our files. The caller closes them. */
 hid_t h5_access_plist(void);
 
+/* Sets the properties' driver to that of encrypted files, with the key of this process (core/security.h). */
+void h5_encrypt(hid_t access_plist);
+
 /* A file that is written under a temporary name in the folder of `path`, and renamed when it is complete. */
 struct h5_output {
   hid_t file;            /* -1: none is open */

@@ -11,6 +11,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/security.h"
 #include "core/status.h"
 
 static void output_free(struct h5_output *output)
@@ -39,6 +40,8 @@ int h5_output_open(struct h5_output *output, const char *path, const char *forma
   close(fd);
   H5_LOCKED;
   H5_CLOSED const hid_t plist = h5_access_plist();
+  if (security_key())
+    h5_encrypt(plist);
   output->file = H5Fcreate(output->temporary, H5F_ACC_TRUNC, H5P_DEFAULT, plist);
   if (output->file >= 0 && h5_put_text(output->file, "format", format) &&
       h5_put_integer(output->file, "version", H5_FORMAT_VERSION))

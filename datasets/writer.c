@@ -11,6 +11,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/security.h"
 #include "core/sha256.h"
 #include "core/status.h"
 #include "data_reader.h"
@@ -65,10 +66,8 @@ static int writer_dataset_create(struct trm_data_writer *writer, struct output *
 static int writer_spool_open(struct trm_data_writer *writer, struct output *out)
 {
   char *path = trm_format("%s.%s", writer->h5.temporary, out->name);
-  out->spool = fopen(path, "w+xe");
-  const int status =
-    out->spool ? TRM_OK : trm_error(TRM_FAILED, "%s: cannot be created: %s", path, strerror(errno));
-  if (out->spool) {
+  const int status = security_scratch(path, &out->spool);
+  if (status == TRM_OK) {
     unlink(path);
     setvbuf(out->spool, NULL, _IONBF, 0); /* unbuffered: blocks are large */
   }

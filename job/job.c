@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/security.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
 #include "exchange/exchange.h"
@@ -107,6 +108,7 @@ int trm_job_open(struct trm_job *job, int status)
   TRM_CHECK(network->start(&job->options, &modules->comm));
   job->network = network;
   TRM_CHECK(trm_agree(modules->comm, status));
+  TRM_CHECK(trm_agree(modules->comm, security_set_key(job->options.security.key)));
   if (!network->in_one_process)
     TRM_CHECK(job_check_options(&job->options, modules->comm));
   trm_log_set_quiet(job->options.log.quiet);
@@ -184,6 +186,7 @@ void trm_job_close(struct trm_job *job)
 {
   if (job->modules.device)
     trm_device_close(&job->device);
+  security_clear();
   if (job->network)
     job->network->stop(job->modules.comm);
   trm_options_free(&job->options);

@@ -13,6 +13,8 @@ trm_sum_zlib="yes $trm_version_ZLIB: compressed files can be imported"
 test "$trm_have_ZLIB" = yes || trm_sum_zlib="no: compressed files must be unpacked first (Debian: zlib1g-dev)"
 trm_sum_pcre2="yes $trm_version_PCRE2: texts can be imported as byte pairs"
 test "$trm_have_PCRE2" = yes || trm_sum_pcre2="no: texts as characters or bytes only (Debian: libpcre2-dev)"
+trm_sum_sodium="yes $trm_version_SODIUM: files can be encrypted and signed"
+test "$trm_have_SODIUM" = yes || trm_sum_sodium="no: files can neither be encrypted nor signed (Debian: libsodium-dev)"
 trm_sum_onnx="yes $trm_version_PROTOBUF_C: models can be exported as ONNX"
 test "$trm_have_onnx" = yes ||
   trm_sum_onnx="no: no export as ONNX (Debian: libprotobuf-c-dev protobuf-c-compiler)"
@@ -39,6 +41,7 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
   libyaml        $trm_sum_yaml
   zlib           $trm_sum_zlib
   PCRE2          $trm_sum_pcre2
+  libsodium      $trm_sum_sodium
   protobuf-c     $trm_sum_onnx
   CUDA           $trm_sum_cuda
   CUnit          $trm_sum_cunit

@@ -13,6 +13,7 @@ trm_test_programs += \
 	tests/unit/test_augment \
 	tests/unit/test_batch_assignment \
 	tests/unit/test_checkpoint \
+	tests/unit/test_cipher \
 	tests/unit/test_comm \
 	tests/unit/test_convolution \
 	tests/unit/test_damage \
@@ -107,6 +108,7 @@ tests_unit_test_resume_SOURCES = tests/unit/test_resume.c tests/unit/child.h tes
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_virtual_SOURCES = tests/unit/test_virtual.c $(trm_program_extra)
 tests_unit_test_untrusted_SOURCES = tests/unit/test_untrusted.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_unit_test_cipher_SOURCES = tests/unit/test_cipher.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c $(trm_test_job_folder)
 tests_unit_test_validation_SOURCES = tests/unit/test_validation.c $(trm_test_job_folder)
@@ -243,6 +245,7 @@ trm_test_scripts += \
 	tests/bad_input.sh \
 	tests/combinations.sh \
 	tests/cuda.sh \
+	tests/encryption.sh \
 	tests/exchange.sh \
 	tests/gpu.sh \
 	tests/train.sh \

@@ -53,5 +53,6 @@ only 'dnnl\.h' 'blas/onednn\.c'
 only 'yaml\.h' 'src/core/document\.c'
 only 'protobuf-c' 'src/exchange/[a-z_]*\.[ch]'
 only 'zlib\.h' 'datasets/[a-z0-9_]*\.c'
+only 'sodium\.h' 'src/core/[a-z0-9_]*\.c'
 only 'omp\.h' '(kernels/cpu|blas|datasets)/[a-z0-9_]*\.[ch]'
 finish

@@ -9,6 +9,10 @@ libtrireme_la_SOURCES += \
 	src/core/axis_sharding.c \
 	src/core/axis_sharding.h \
 	src/core/bfloat16.c \
+	src/core/cipher_file.c \
+	src/core/cipher_file.h \
+	src/core/cipher_header.c \
+	src/core/cipher_header.h \
 	src/core/clones.h \
 	src/core/comm.c \
 	src/core/comm_self.c \
@@ -38,6 +42,10 @@ libtrireme_la_SOURCES += \
 	src/core/random_permute_simd.h \
 	src/core/random_permute.c \
 	src/core/recordings.c \
+	src/core/secret_key.c \
+	src/core/secret_key.h \
+	src/core/security.c \
+	src/core/security.h \
 	src/core/sha256.c \
 	src/core/sha256.h \
 	src/core/status.c \

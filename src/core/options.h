@@ -75,6 +75,9 @@ struct trm_device_options {
   enum trm_compute compute;
   double gflops; /* modeled speed of a rank, 10^9 operations per second, where time is modeled */
 };
+struct trm_security_options {
+  char *key; /* source of a key (core/secret_key.h) */
+};
 /* The virtual network (mpi/virtual.h). */
 struct trm_simulate_options {
   int64_t workers, nodes, cores, threads, schedule;
@@ -94,6 +97,7 @@ struct trm_options {
   struct trm_parallel_options parallel;
   struct trm_strategy_options strategy;
   struct trm_run_options run;
+  struct trm_security_options security;
   struct trm_log_options log;
   struct trm_device_options device;
   struct trm_simulate_options simulate;

@@ -151,6 +151,9 @@ const struct trm_option trm_option_table[] = {
   REAL(run.stall_abort, "600", 0, 1e9,
    "seconds without progress of any rank after which the job ends with status 4 (0: never)"),
 
+  TEXT(security.key, "",
+       "key under which data sets, checkpoints and exports are encrypted: file:PATH, fd:N, command:COMMAND (none: not)"),
+
   INT(log.every, "50", 1, INFINITY, "updates between lines of the log"),
   BOOL(log.quiet, "no", "print warnings and errors only"),
 

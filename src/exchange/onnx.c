@@ -64,7 +64,7 @@ static int onnx_move_weights(struct onnx_graph *g, const char *path)
   char *data_path = trm_format("%s.data", path);
   const char *slash = strrchr(data_path, '/');
   struct atomic_file file;
-  int status = atomic_file_open(&file, data_path);
+  int status = atomic_file_open_secret(&file, data_path);
   if (status == TRM_OK) {
     const Onnx__GraphProto *graph = onnx_graph_message(g);
     bool complete = true;
@@ -97,7 +97,7 @@ static int onnx_pack_model(struct onnx_graph *g, const char *path, char *text)
   model.metadata_props = &note;
 
   struct atomic_file file;
-  TRM_CHECK(atomic_file_open(&file, path));
+  TRM_CHECK(atomic_file_open_secret(&file, path));
   struct sink sink = {.base.append = onnx_sink_append, .stream = file.stream};
   protobuf_c_message_pack_to_buffer(&model.base, &sink.base);
   return atomic_file_close(&file, !sink.failed);

@@ -224,7 +224,7 @@ int safetensors_write(const char *path, const struct trm_model *model, const flo
   struct trm_param_names names;
   trm_param_names_create(&names, model);
   struct atomic_file file;
-  int status = atomic_file_open(&file, path);
+  int status = atomic_file_open_secret(&file, path);
   if (status == TRM_OK)
     status = atomic_file_close(&file, safetensors_put_file(file.stream, model, &names, host_w));
   trm_param_names_free(&names);

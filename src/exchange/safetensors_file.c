@@ -7,6 +7,7 @@
 
 #include "core/context.h"
 #include "core/memory.h"
+#include "core/security.h"
 #include "core/status.h"
 #include "safetensors.h"
 
@@ -132,7 +133,8 @@ static int st_parse_header(struct safetensors *file, const char *text, size_t by
 
 static int st_read_error(const struct safetensors *file)
 {
-  return trm_error(TRM_FAILED, "%s: %s", file->path, ferror(file->stream) ? strerror(errno) : "ends too early");
+  const char *failed = errno == EBADMSG ? "was changed after it was encrypted" : strerror(errno);
+  return trm_error(TRM_FAILED, "%s: %s", file->path, ferror(file->stream) ? failed : "ends too early");
 }
 
 static uint64_t st_load_le(const unsigned char *bytes, int count)
@@ -145,8 +147,9 @@ static uint64_t st_load_le(const unsigned char *bytes, int count)
 
 int safetensors_open(struct safetensors *file, const char *path)
 {
-  *file = (struct safetensors){.path = path, .stream = fopen(path, "rb")};
-  if (!file->stream || fseeko(file->stream, 0, SEEK_END) != 0)
+  *file = (struct safetensors){.path = path};
+  TRM_CHECK(security_open(path, &file->stream));
+  if (fseeko(file->stream, 0, SEEK_END) != 0)
     return trm_error(TRM_USAGE, "%s: %s", path, strerror(errno));
   const uint64_t file_bytes = (uint64_t)ftello(file->stream);
   rewind(file->stream);

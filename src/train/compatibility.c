@@ -13,7 +13,8 @@ enum feature {
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
-  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, FEATURES
+  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, ENCRYPTED,
+  FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -80,6 +81,7 @@ static const struct {
   [REPLAY] = {"simulate.replay", "--simulate.replay=order --strategy.name=asgd", false},
   [SHARES] = {"parallel.shares other than equal", "--parallel.shares=measured", false},
   [MEASURED] = {"parallel.shares=measured", "--parallel.shares=measured", false},
+  [ENCRYPTED] = {"security.key", NULL, false}, /* needs a file with a key */
 };
 
 static const struct {
@@ -98,6 +100,7 @@ static const struct {
   {ZERO, ASYNCHRONOUS, "only arrays that all ranks update together are sharded"},
   {ZERO, NO_FLUSH, "versions of the weights are kept whole"},
   {OFFLOAD, ASYNCHRONOUS, "parameter servers and workers keep optimizer states in memory"},
+  {OFFLOAD, ENCRYPTED, "the states in its files are not encrypted"},
   {PIPEDREAM, ACCUMULATE, "it updates after every micro-batch; 2bw accumulates"},
   {RECOMPUTE, NO_STASH, "the weights change between the two forward passes of a batch"},
   {RECOMPUTE, MOVING_WEIGHTS, "the weights change between the two forward passes of a batch"},
@@ -211,6 +214,7 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [REPLAY] = o->simulate.replay[0] != '\0',
     [SHARES] = strcmp(o->parallel.shares, "equal") != 0,
     [MEASURED] = strcmp(o->parallel.shares, "measured") == 0,
+    [ENCRYPTED] = o->security.key[0] != '\0',
   };
   memcpy(has, in_use, sizeof in_use);
 }
