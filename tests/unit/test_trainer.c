@@ -373,7 +373,7 @@ static const char *const patient[] = {"train.evaluate_every", "1", "train.stop_p
 
 static void test_patience(void)
 {
-  static const float slow[] = {2, 1.95f, 1.9f, 1.9f, 1.9f, 0};
+  static const float slow[] = {2, 1.95f, 1.9f, 1.9f, 1.9f, 0}, slower[] = {2, 1.95f, 1.93f, 0, 0, 0};
   static const char *const delta[] = {"train.evaluate_every", "1", "train.stop_patience", "2", "train.stop_delta",
                                       "0.3", NULL};
   static const char *const each_epoch[] = {"train.stop_patience", "1", NULL};
@@ -392,6 +392,9 @@ static void test_patience(void)
   CU_ASSERT_EQUAL(train("delta", delta, &result), TRM_OK);
   CU_ASSERT(result.steps == 5 && result.best_step == 3);
   CU_ASSERT_DOUBLE_EQUAL(result.best_validation.loss, 3.61, 1e-6);
+  run.w = slower; /* nor is 3.7249 */
+  CU_ASSERT_EQUAL(train("slower", delta, &result), TRM_OK);
+  CU_ASSERT(result.steps == 3 && result.best_step == 1 && result.best_validation.loss == 4);
   /* evaluated after steps 3 and 6: 3.24 and 0.25 */
   run.w = falling;
   CU_ASSERT_EQUAL(train("each", each_epoch, &result), TRM_OK);
