@@ -182,6 +182,12 @@ tests_support_faults_la_SOURCES = tests/support/faults.c
 tests_support_faults_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_faults_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_support_faults_la_LIBADD = -ldl -lpthread
+# Preloaded by tests/verify.sh.
+check_LTLIBRARIES += tests/support/bitflip.la
+tests_support_bitflip_la_SOURCES = tests/support/bitflip.c
+tests_support_bitflip_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_support_bitflip_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
+tests_support_bitflip_la_LIBADD = -ldl
 # The module for GPUs on the host (tests/cuda): its kernels by the emulator, its host code by the mock of the runtime.
 trm_test_module = \
 	tests/cuda/blas.cpp \
@@ -255,6 +261,7 @@ trm_test_scripts += \
 	tests/async_signal.sh \
 	tests/stall.sh \
 	tests/faults.sh \
+	tests/verify.sh \
 	tests/kills.sh \
 	tests/restarts.sh \
 	tests/lease.sh \
@@ -289,6 +296,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/layouts_vs_torch.sh \
 	tests/bench/ledger.sh \
+	tests/bench/verify.sh \
 	tests/bench/lib.sh \
 	tests/bench/calibrate.sh \
 	tests/bench/plan_vs_train.sh \

@@ -44,13 +44,14 @@ awaits() {
   until [ "$(cat "$2" 2> /dev/null | wc -l)" -ge "$1" ] || ! kill -0 "$3" 2> /dev/null; do sleep 0.02; done
 }
 
-# find_faults: sets FAULTS to the library of tests/support/faults.c
-find_faults() {
+# find_preloaded NAME: sets PRELOADED to the library of tests/support/NAME.c. find_faults: sets FAULTS to that of faults.c
+find_preloaded() {
   TRIREME=$(realpath "$TRIREME")
-  FAULTS=$(realpath "$(dirname "$TRIREME")/tests/support/.libs/faults.so") && [ -e "$FAULTS" ] ||
-    fail "tests/support/faults.la is not built (make check builds it)"
+  PRELOADED=$(realpath "$(dirname "$TRIREME")/tests/support/.libs/$1.so") && [ -e "$PRELOADED" ] ||
+    fail "tests/support/$1.la is not built (make check builds it)"
   ! nm -D "$TRIREME" 2> /dev/null | grep -q __asan_init || skip "a preloaded library would come before the sanitizer's"
 }
+find_faults() { find_preloaded faults && FAULTS=$PRELOADED; }
 # scratch: changes to a new folder, removed at the end. One thread per rank.
 scratch() {
   work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT && cd "$work" || exit 99

@@ -57,7 +57,7 @@ struct trm_strategy_options {
 };
 struct trm_run_options {
   char *dir, *resume;
-  int64_t seed, lanes, checkpoint_every, keep;
+  int64_t seed, lanes, checkpoint_every, keep, verify_every;
   bool overwrite, singletons;
   char *slow, *jitter, *outages; /* train/slowdown.h */
   char *record; /* folder: the order of events of an asynchronous run */

@@ -19,6 +19,7 @@ libtrireme_la_SOURCES += \
 	src/train/evaluate.c \
 	src/train/device_batch.c \
 	src/train/device_batch.h \
+	src/train/lanes.c \
 	src/train/local_state.c \
 	src/train/local_state.h \
 	src/train/shares.c \
@@ -43,6 +44,7 @@ libtrireme_la_SOURCES += \
 	src/train/stop.c \
 	src/train/stop.h \
 	src/train/train.c \
+	src/train/verify.c \
 	src/train/gather.c \
 	src/train/gather.h \
 	src/train/trainer.h

@@ -13,8 +13,7 @@ enum feature {
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
-  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, ENCRYPTED,
-  FEATURES
+  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -81,6 +80,8 @@ static const struct {
   [REPLAY] = {"simulate.replay", "--simulate.replay=order --strategy.name=asgd", false},
   [SHARES] = {"parallel.shares other than equal", "--parallel.shares=measured", false},
   [MEASURED] = {"parallel.shares=measured", "--parallel.shares=measured", false},
+  [VERIFY] = {"run.verify_every", "--run.lanes=2 --run.verify_every=1", false},
+  [NO_LANES] = {"a run without lanes (run.lanes=0)", "--run.lanes=0", false},
   [ENCRYPTED] = {"security.key", NULL, false}, /* needs a file with a key */
 };
 
@@ -144,6 +145,9 @@ static const struct {
   {SHARES, LANES, "lanes are equal parts of a batch, and a rank has a whole subtree of them"},
   {SHARES, ASYNCHRONOUS, "a fast worker takes more batches by itself"},
   {SHARES, PLAN, "layouts are planned for ranks of equal speed"},
+  {VERIFY, NO_LANES, "only with lanes has a gradient the same bits on every rank"},
+  {VERIFY, TENSOR, "several ranks compute a gradient together, and none of them could be named"},
+  {VERIFY, SIMULATED, "its ranks are one process on one machine"},
   {MEASURED, NO_FLUSH, "its batches overlap, and none is measured by itself"},
 };
 
@@ -213,6 +217,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [CHECKPOINTS] = o->run.checkpoint_every != -1,
     [REPLAY] = o->simulate.replay[0] != '\0',
     [SHARES] = strcmp(o->parallel.shares, "equal") != 0,
+    [VERIFY] = o->run.verify_every > 0,
+    [NO_LANES] = o->run.lanes == 0,
     [MEASURED] = strcmp(o->parallel.shares, "measured") == 0,
     [ENCRYPTED] = o->security.key[0] != '\0',
   };

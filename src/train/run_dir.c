@@ -391,6 +391,10 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     run_dir_write_score(&json, "best_validation", &result->best_validation, false, 0);
     trm_json_integer(&json, "best_step", (int64_t)result->best_step);
     run_dir_write_score(&json, "test", &result->test, tokens, result->test_token_bytes);
+    if (options->run.verify_every > 0) {
+      trm_json_integer(&json, "verified_steps", (int64_t)result->verified_steps);
+      trm_json_integer(&json, "transient_faults", (int64_t)result->transient_faults);
+    }
     if (!isnan(result->bubble)) {
       trm_json_number(&json, "bubble", result->bubble);
       trm_json_number(&json, "bubble_theory", result->bubble_theory);

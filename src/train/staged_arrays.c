@@ -176,3 +176,12 @@ int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t
                                       &next->event);
   return staged_arrays_land(arrays, high == strategy->elements, sums);
 }
+
+int trm_staged_arrays_gradient(struct trm_staged_arrays *arrays, const float **g)
+{
+  struct trm_strategy *strategy = arrays->strategy;
+  if (arrays->staged)
+    arrays->device->ops->download(arrays->device, strategy->g, arrays->g, strategy->elements * sizeof(float));
+  *g = strategy->g;
+  return arrays->device->ops->sync(arrays->device);
+}

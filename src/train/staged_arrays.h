@@ -52,6 +52,10 @@ void trm_staged_arrays_await(void *context, size_t low, size_t high);
 int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t high,
                             const struct trm_loss_sums *sums);
 
+/* Sets *g to the gradient of this rank in host memory, (elements), valid until the next pass. Waits for the passes so
+ * far. Not with a parameter provider. */
+int trm_staged_arrays_gradient(struct trm_staged_arrays *arrays, const float **g);
+
 /* Returns the step in device memory to which passes add their losses (trm_pass.step); NULL: they return them. */
 static inline struct trm_step *trm_staged_arrays_step(const struct trm_staged_arrays *arrays)
 {

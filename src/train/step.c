@@ -85,19 +85,18 @@ static size_t step_passes(const struct trainer *t)
   return t->lanes.count ? (size_t)t->lanes.count : (size_t)t->options->train.accumulate;
 }
 
-/* Sets the rows of pass `pass` over a batch. */
-static void step_pass_rows(const struct trainer *t, size_t batch_low, size_t batch_high, size_t pass,
-                           struct trainer_pass_rows *rows)
+void trainer_pass_rows(const struct trainer *t, size_t batch_low, size_t batch_high, int shard, size_t pass,
+                       struct trainer_pass_rows *rows)
 {
   const size_t lanes = (size_t)t->options->run.lanes;
   size_t from = 0, to = batch_high - batch_low, low, high;
   if (t->lanes.count) {
-    trm_interval(to, lanes, (size_t)(t->strategy.batch_shard * t->lanes.count) + pass, &low, &high);
+    trm_interval(to, lanes, (size_t)(shard * t->lanes.count) + pass, &low, &high);
   } else {
     trainer_shard(t, to, &from, &to);
     trm_interval(to - from, step_passes(t), pass, &low, &high);
   }
-  *rows = (struct trainer_pass_rows){.batch_low = batch_low, .batch_high = batch_high, .pass = pass,
+  *rows = (struct trainer_pass_rows){.batch_low = batch_low, .batch_high = batch_high, .shard = shard, .pass = pass,
                                      .low = batch_low + from + low, .high = batch_low + from + high,
                                      .epoch = t->epoch};
 }
@@ -107,11 +106,12 @@ static bool step_next_rows(const struct trainer *t, struct trainer_pass_rows *ro
 {
   const size_t batch = (size_t)t->options->train.batch, left = t->data->rows - rows->batch_high;
   if (rows->pass + 1 < step_passes(t))
-    step_pass_rows(t, rows->batch_low, rows->batch_high, rows->pass + 1, rows);
-  else if (t->strategy.ops->next_batch || left == 0 || (left < batch && t->options->data.drop_last))
+    trainer_pass_rows(t, rows->batch_low, rows->batch_high, rows->shard, rows->pass + 1, rows);
+  else if (t->strategy.ops->next_batch || rows->shard != t->strategy.batch_shard || left == 0 ||
+           (left < batch && t->options->data.drop_last))
     return false;
   else
-    step_pass_rows(t, rows->batch_high, rows->batch_high + (left < batch ? left : batch), 0, rows);
+    trainer_pass_rows(t, rows->batch_high, rows->batch_high + (left < batch ? left : batch), rows->shard, 0, rows);
   return true;
 }
 
@@ -164,10 +164,8 @@ static int step_read_ahead(struct trainer *t, const struct trainer_pass_rows *no
   return step_next_rows(t, &next) ? step_fetch(t, &next) : TRM_OK;
 }
 
-/* Forward and backward passes over rows of a batch. pass: the caller sets beta, more_passes and reduce. final: the
- * gradients are complete after this pass. */
-static int step_forward_backward(struct trainer *t, const struct trainer_pass_rows *rows, struct trm_pass *pass,
-                                 bool final, struct trm_loss_sums *sums)
+int trainer_forward_backward(struct trainer *t, const struct trainer_pass_rows *rows, struct trm_pass *pass,
+                             bool final, struct trm_loss_sums *sums)
 {
   struct trm_input input;
   TRM_CHECK(step_input(t, rows, &input));
@@ -188,63 +186,14 @@ int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *b
   for (size_t i = 0; i < micro_batches; i++) {
     const bool last = i + 1 == micro_batches;
     struct trainer_pass_rows rows;
-    step_pass_rows(t, batch->low, batch->high, i, &rows);
+    trainer_pass_rows(t, batch->low, batch->high, t->strategy.batch_shard, i, &rows);
     pass.beta = i ? 1 : 0;
     pass.more_passes = !last;
     pass.weights_kept = i > 0;
     const bool final = last || (pass.provider && pass.provider->overwrites_gradient); /* the provider adds them up */
-    TRM_CHECK(step_forward_backward(t, &rows, &pass, final, sums));
+    TRM_CHECK(trainer_forward_backward(t, &rows, &pass, final, sums));
   }
   return TRM_OK;
-}
-
-int trainer_lanes_create(struct trainer *t)
-{
-  struct trainer_lanes *lanes = &t->lanes;
-  struct trm_device *device = t->modules->device;
-  lanes->count = (int)t->options->run.lanes / t->strategy.batch_shards;
-  for (; 1 << lanes->levels < lanes->count; lanes->levels++)
-    TRM_CHECK(device->ops->alloc(device, t->model.parameters * sizeof(float), TRM_MEMORY_BUFFERS,
-                                 (void **)&lanes->subtree_sum[lanes->levels]));
-  return TRM_OK;
-}
-
-void trainer_lanes_free(struct trainer *t)
-{
-  for (int level = 0; level < t->lanes.levels; level++)
-    t->modules->device->ops->release(t->modules->device, t->lanes.subtree_sum[level]);
-}
-
-/* Adds lane `number` (0, 1, ... in order); after the last one g holds the sum. Adds as a binary counter: a 1 bit at
- * `level` of the number means that subtree_sum[level] holds the left sibling. Addition commutes, so right + left has
- * the bits of left + right. */
-static void step_add_lane(const struct trainer *t, int number)
-{
-  struct trm_device *device = t->modules->device;
-  const size_t elements = t->model.parameters;
-  float *g = t->arrays.g;
-  int level = 0;
-  for (; number >> level & 1; level++) {
-    const float *const pair[2] = {g, t->lanes.subtree_sum[level]};
-    device->ops->sum(device, &(struct trm_sum){.to = g, .from = pair, .count = 2, .n = elements});
-  }
-  if (level < t->lanes.levels)
-    device->ops->copy(device, t->lanes.subtree_sum[level], g, elements * sizeof *g);
-}
-
-int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
-{
-  struct trm_pass pass = trainer_pass(t);
-  pass.step = trm_staged_arrays_step(&t->arrays);
-  pass.reduce = NULL; /* a lane is a pass by itself */
-  for (int lane = 0; lane < t->lanes.count; lane++) {
-    struct trainer_pass_rows rows;
-    pass.weights_kept = lane > 0;
-    step_pass_rows(t, batch->low, batch->high, (size_t)lane, &rows);
-    TRM_CHECK(step_forward_backward(t, &rows, &pass, false, sums));
-    step_add_lane(t, lane);
-  }
-  return trainer_gradient_ready(t, 0, t->model.parameters, sums);
 }
 
 void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high)
@@ -348,6 +297,8 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
     status = step_gradient(t, batch, sums);
   step_abort_on_failure(t, status);
   TRM_CHECK(status);
+  if (t->verify.failed) /* on every rank, with its message */
+    return TRM_FAILED;
   t->strategy.abandoned = t->slowdown.failed && !t->rows.row; /* a row trainer has made the updates */
   if (t->strategy.abandoned)
     return TRM_OK;

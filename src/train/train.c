@@ -324,6 +324,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
+  TRM_CHECK(trainer_verify_create(t));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   TRM_CHECK(train_take_run_dir(t));
   TRM_CHECK(trainer_open_checkpoint(t));
@@ -382,6 +383,7 @@ static void train_tear_down(struct trainer *t)
   trainer_close_checkpoint(t);
   trm_checkpoint_files_free(&t->files);
   trm_host_batch_free(&t->batch);
+  trainer_verify_free(t);
   trainer_lanes_free(t);
   trainer_shares_free(t);
   trm_free(t->staleness.mean);

@@ -45,6 +45,7 @@ struct trm_result {
   char weights_sha256[65];        /* "": no weights were trained */
   bool tokens;                    /* losses are per token */
   double validation_token_bytes, test_token_bytes; /* bytes of text per token of the split; 0: not known */
+  uint64_t verified_steps, transient_faults; /* of this process, with run.verify_every */
   double bubble, bubble_theory;   /* idle share of the stages' time in training, by trm_schedule_bubble; NAN: none */
   const char *status; /* "done", "stopped", "early-stop"; "finished": by an earlier process, no other field is set */
 };

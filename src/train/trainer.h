@@ -33,6 +33,13 @@ struct trainer_lanes {
   float *subtree_sum[TRAINER_MAX_LANE_LEVELS]; /* device, (elements) each: a finished left subtree of 2^level lanes */
 };
 
+/* Verification of gradients (verify.c). */
+struct trainer_verify {
+  struct trainer_verify_rank *rank; /* (data ranks), owned; NULL: run.verify_every is 0 */
+  uint64_t verified; /* the latest step whose gradient was verified; 0: none in this process */
+  bool failed;       /* a fault ends the run: on every rank, whose error message says so */
+};
+
 /* The pipeline of a run (stages.c). */
 struct trainer_stages {
   struct trm_pipeline pipeline;
@@ -71,8 +78,9 @@ struct trainer_batch {
 /* The rows of one pass over a batch: a micro-batch or a lane. */
 struct trainer_pass_rows {
   size_t batch_low, batch_high; /* positions of the batch in the order of the epoch */
+  int shard;                    /* the data rank's, of the batch */
   size_t pass;                  /* number in the batch */
-  size_t low, high;             /* positions of this rank's rows */
+  size_t low, high;             /* positions of these rows */
   uint64_t epoch;
 };
 
@@ -137,6 +145,7 @@ struct trainer {
 
   /* -- batches and passes */
   struct trainer_lanes lanes;
+  struct trainer_verify verify;
   struct trm_host_batch batch;
   struct trm_device_batch device_batch;
   /* read ahead, on a device with memory of its own: the rows in `batch`, and those that device_batch uploads */
@@ -199,9 +208,9 @@ bool trainer_stops_early(const struct trainer *t);
 const struct trainer_mode *trainer_choose_mode(const struct trainer *t);
 /* Calls slot `advance` of the mode and measures its time (step.c). Collective. */
 int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
-/* Slots of struct trainer_mode. train_batch: in train.accumulate micro-batches, in lanes (step.c), on sparse rows
- * (rows.c). advance: by one synchronous step, by the batches of asynchronous workers up to the next quiesce point, by
- * the batches of a pipeline without flush (step.c). */
+/* Slots of struct trainer_mode. train_batch: in train.accumulate micro-batches (step.c), in lanes (lanes.c), on sparse
+ * rows (rows.c). advance: by one synchronous step, by the batches of asynchronous workers up to the next quiesce point,
+ * by the batches of a pipeline without flush (step.c). */
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
 int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
 int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
@@ -210,8 +219,26 @@ bool trainer_passes_compute(const struct trainer *t); /* the value of trainer.co
 int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
-int trainer_lanes_create(struct trainer *t); /* slot create, with lanes (step.c) */
+int trainer_lanes_create(struct trainer *t); /* slot create, with lanes (lanes.c) */
 void trainer_lanes_free(struct trainer *t);
+/* Computes the gradient of a shard of the batch, this rank's or another's, into t->arrays.g, and adds its losses to
+ * *sums. Nothing else changes. Not collective (lanes.c). */
+int trainer_lanes_gradient(struct trainer *t, const struct trainer_batch *batch, int shard,
+                           struct trm_loss_sums *sums);
+/* Verification of gradients, with run.verify_every (verify.c). create, gradient: collective over the data axis. due:
+ * the step of this batch is verified. gradient: trainer_lanes_gradient of this rank's shard, with the right values; or
+ * t->verify.failed is set. */
+int trainer_verify_create(struct trainer *t);
+void trainer_verify_free(struct trainer *t);
+bool trainer_verify_due(const struct trainer *t, const struct trainer_batch *batch);
+int trainer_verify_gradient(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
+/* Sets the rows of pass `pass` over a shard of a batch (step.c); of another rank's shard only with lanes. */
+void trainer_pass_rows(const struct trainer *t, size_t batch_low, size_t batch_high, int shard, size_t pass,
+                       struct trainer_pass_rows *rows);
+/* Forward and backward passes over rows of a batch (step.c). pass: the caller sets beta, more_passes and reduce. final:
+ * the gradients are complete after this pass. */
+int trainer_forward_backward(struct trainer *t, const struct trainer_pass_rows *rows, struct trm_pass *pass,
+                             bool final, struct trm_loss_sums *sums);
 /* Sets the positions [*low, *high) of a batch in the order of the epoch (step.c). */
 void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
 /* Sets the rows [*from, *to) of so many that this rank computes: its shard (step.c). */
