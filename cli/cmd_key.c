@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/security.h"
+#include "core/signature.h"
 #include "core/status.h"
 #include "mpi/real.h"
 
@@ -15,6 +16,8 @@ static const char usage[] =
   "usage: trireme key make FILE [--sign]\n"
   "       trireme key encrypt|decrypt FILE --out=FILE --security.key=KEY\n"
   "       trireme key rotate FILE... --security.key=KEY --new=KEY\n"
+  "       trireme key sign FILE... --run.sign=KEY\n"
+  "       trireme key verify FILE... --run.verify_with=KEY\n"
   "\n"
   "Keys of encrypted and signed files. KEY is file:PATH, fd:N (an open file descriptor) or command:COMMAND.\n"
   "\n"
@@ -22,10 +25,12 @@ static const char usage[] =
   "  --out=FILE          the file to write; it is complete or absent\n"
   "  --security.key=KEY  the key that the files are encrypted under\n"
   "  --new=KEY           the key that they shall be encrypted under\n"
+  "\n"
+  "sign writes FILE.sig; sign and verify take --security.key, too.\n"
   "\n";
 
 struct key_flags {
-  const char *key, *new_key, *out;
+  const char *key, *new_key, *out, *sign_key, *verify_key;
   bool sign;
 };
 #define AT(field) offsetof(struct key_flags, field)
@@ -121,11 +126,39 @@ static int cmd_key_rotate(const struct call *call)
   return status;
 }
 
+/* Signs or verifies each file. */
+static int cmd_key_for_each(const struct call *call, const char *flag, const char *source)
+{
+  const struct key_flags *f = call->values;
+  if (!source)
+    return trm_error(TRM_USAGE, "%s: --%s: no key named", call->command->name, flag);
+  TRM_CHECK(security_set_key(f->key));
+  TRM_CHECK(signature_set_signing_key(f->sign_key));
+  TRM_CHECK(signature_set_verification_key(f->verify_key));
+  for (int i = 0; i < call->nargs; i++)
+    TRM_CHECK(f->sign_key ? signature_write(call->args[i], call->args[i]) : signature_verify(call->args[i]));
+  return TRM_OK;
+}
+
+static int cmd_key_sign(const struct call *call)
+{
+  return cmd_key_for_each(call, "run.sign", ((const struct key_flags *)call->values)->sign_key);
+}
+
+static int cmd_key_verify(const struct call *call)
+{
+  return cmd_key_for_each(call, "run.verify_with", ((const struct key_flags *)call->values)->verify_key);
+}
+
 static const struct trm_option make_flags[] = {{"sign", TRM_OPTION_BOOL, AT(sign), NULL, NO_RANGE}, END_OF_FLAGS};
 static const struct trm_option convert_flags[] = {KEY_FLAG, {"out", TRM_OPTION_TEXT, AT(out), NULL, NO_RANGE},
                                                   END_OF_FLAGS};
 static const struct trm_option rotate_flags[] = {KEY_FLAG, {"new", TRM_OPTION_TEXT, AT(new_key), NULL, NO_RANGE},
                                                  END_OF_FLAGS};
+static const struct trm_option sign_flags[] = {
+  KEY_FLAG, {"run.sign", TRM_OPTION_TEXT, AT(sign_key), NULL, NO_RANGE}, END_OF_FLAGS};
+static const struct trm_option verify_flags[] = {
+  KEY_FLAG, {"run.verify_with", TRM_OPTION_TEXT, AT(verify_key), NULL, NO_RANGE}, END_OF_FLAGS};
 #define KEY_ACTION .usage = usage, .bytes = sizeof(struct key_flags), .missing = "no file named"
 static const struct command
   key_make = {.name = "key make", .help = "make a key", .flags = make_flags, .max_args = 1, .run = cmd_key_make,
@@ -135,11 +168,16 @@ static const struct command
   key_decrypt = {.name = "key decrypt", .help = "write an encrypted file's content", .flags = convert_flags,
                  .max_args = 1, .run = cmd_key_decrypt, KEY_ACTION},
   key_rotate = {.name = "key rotate", .help = "put encrypted files under another key; the contents are not touched",
-                .flags = rotate_flags, .max_args = ANY_ARGS, .run = cmd_key_rotate, KEY_ACTION};
+                .flags = rotate_flags, .max_args = ANY_ARGS, .run = cmd_key_rotate, KEY_ACTION},
+  key_sign = {.name = "key sign", .help = "write the signature of a file beside it", .flags = sign_flags,
+              .max_args = ANY_ARGS, .run = cmd_key_sign, KEY_ACTION},
+  key_verify = {.name = "key verify", .help = "verify the signature of a file", .flags = verify_flags,
+                .max_args = ANY_ARGS, .run = cmd_key_verify, KEY_ACTION};
 
 const struct command cmd_key = {
-  .name = "trireme key", .help = "make keys; encrypt, decrypt files; change their key",
+  .name = "trireme key", .help = "make keys; encrypt, decrypt, sign, verify files; change their key",
   .usage = usage,
-  .group = (const struct command *const[]){&key_make, &key_encrypt, &key_decrypt, &key_rotate, NULL},
+  .group = (const struct command *const[]){&key_make, &key_encrypt, &key_decrypt, &key_rotate, &key_sign,
+                                           &key_verify, NULL},
   .member = "key action",
 };

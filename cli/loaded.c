@@ -8,6 +8,7 @@
 #include "core/document.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/signature.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
 
@@ -64,6 +65,14 @@ static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const ch
   }
   return trm_error(TRM_USAGE, "%s: a directory without %s or %s: name a run directory or a checkpoint file", path,
                    name[0], name[1]);
+}
+
+/* Finds the file; one rank verifies its signature. Collective. */
+static int loaded_find_verified(struct loaded *loaded, struct trm_job *job, const char *path)
+{
+  struct trm_comm *comm = job->modules.comm;
+  TRM_CHECK(trm_agree(comm, loaded_find_file(loaded, job, path)));
+  return trm_agree(comm, comm->rank == 0 ? signature_verify(loaded->path) : TRM_OK);
 }
 
 /* -- the model */
@@ -133,7 +142,7 @@ static int loaded_read(struct loaded *loaded, struct trm_job *job, size_t max_ro
 int loaded_open(struct loaded *loaded, struct trm_job *job, const char *path, size_t max_rows)
 {
   memset(loaded, 0, sizeof *loaded);
-  TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, path)));
+  TRM_CHECK(loaded_find_verified(loaded, job, path));
   return trm_agree(job->modules.comm, loaded_read(loaded, job, max_rows));
 }
 
@@ -193,7 +202,7 @@ int loaded_open_split(struct loaded *loaded, const struct call *call, enum trm_s
   struct trm_job *job = call->job;
   const struct trm_options *o = &job->options;
   memset(loaded, 0, sizeof *loaded);
-  TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, call->args[0])));
+  TRM_CHECK(loaded_find_verified(loaded, job, call->args[0]));
   if (o->data.file[0] == '\0')
     return trm_error(TRM_USAGE, "%s: data.file: no data set named", call->command->name);
   job->options.data.shuffle = job->options.data.flip = false;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/signature.h"
 #include "core/status.h"
 #include "checkpoint_verify.h"
 #include "datasets.h"
@@ -313,6 +314,7 @@ static int checkpoint_file_verify(const char *path)
 {
   struct trm_checkpoint head;
   hid_t file;
+  TRM_CHECK(signature_verify(path));
   TRM_CHECK(checkpoint_read_head(path, &head));
   int status = h5_open(path, H5_CHECKPOINT, NULL, &file);
   if (status == TRM_OK) {

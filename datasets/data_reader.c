@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/signature.h"
 #include "core/status.h"
 #include "tokenizer.h"
 
@@ -113,6 +114,7 @@ int trm_tokenizer_of_data(struct trm_tokenizer **tokenizer, const char *path, si
   hid_t file;
   struct data_head head;
   *tokenizer = NULL;
+  TRM_CHECK(signature_verify(path));
   TRM_CHECK(h5_open(path, H5_DATASET, NULL, &file));
   int status = data_head_read(&head, file, path);
   if (status == TRM_OK) {

@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/security.h"
+#include "core/signature.h"
 #include "core/status.h"
 
 static void output_free(struct h5_output *output)
@@ -78,7 +79,11 @@ static int output_close(struct h5_output *output)
 int h5_output_commit(struct h5_output *output)
 {
   int status = output_close(output);
-  if (status == TRM_OK && (output_fsync(output->temporary, O_RDONLY) || rename(output->temporary, output->path)))
+  if (status == TRM_OK && output_fsync(output->temporary, O_RDONLY))
+    status = trm_error(TRM_FAILED, "%s: cannot be written: %s", output->path, strerror(errno));
+  if (status == TRM_OK)
+    status = signature_write(output->temporary, output->path);
+  if (status == TRM_OK && rename(output->temporary, output->path))
     status = trm_error(TRM_FAILED, "%s: cannot be written: %s", output->path, strerror(errno));
   if (status != TRM_OK) {
     h5_output_discard(output);

@@ -6,6 +6,7 @@
 
 #include "core/ledger.h"
 #include "core/memory.h"
+#include "core/signature.h"
 #include "core/status.h"
 #include "datasets.h"
 #include "loader.h"
@@ -269,7 +270,9 @@ static int loader_open_own(struct trm_dataset **dataset, const char *path, enum 
   loader->path = trm_strdup(path);
   loader->comm = comm;
   loader->file = -1;
-  int status = trm_agree(comm, loader_file_open(loader, split, options));
+  int status = trm_agree(comm, comm->rank == 0 ? signature_verify(path) : TRM_OK);
+  if (status == TRM_OK)
+    status = trm_agree(comm, loader_file_open(loader, split, options));
   if (status == TRM_OK) {
     loader_mode_choose(loader, split, options);
     loader->node = loader_sharing(comm, options->parallel.share);

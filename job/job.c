@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/security.h"
+#include "core/signature.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
 #include "exchange/exchange.h"
@@ -98,6 +99,13 @@ static int job_check_options(const struct trm_options *options, struct trm_comm 
   return trm_agree(comm, status);
 }
 
+static int job_set_keys(const struct trm_options *options)
+{
+  TRM_CHECK(security_set_key(options->security.key));
+  TRM_CHECK(signature_set_signing_key(options->run.sign));
+  return signature_set_verification_key(options->run.verify_with);
+}
+
 int trm_job_open(struct trm_job *job, int status)
 {
   struct trm_modules *modules = &job->modules;
@@ -108,7 +116,7 @@ int trm_job_open(struct trm_job *job, int status)
   TRM_CHECK(network->start(&job->options, &modules->comm));
   job->network = network;
   TRM_CHECK(trm_agree(modules->comm, status));
-  TRM_CHECK(trm_agree(modules->comm, security_set_key(job->options.security.key)));
+  TRM_CHECK(trm_agree(modules->comm, job_set_keys(&job->options)));
   if (!network->in_one_process)
     TRM_CHECK(job_check_options(&job->options, modules->comm));
   trm_log_set_quiet(job->options.log.quiet);
@@ -187,6 +195,7 @@ void trm_job_close(struct trm_job *job)
   if (job->modules.device)
     trm_device_close(&job->device);
   security_clear();
+  signature_clear();
   if (job->network)
     job->network->stop(job->modules.comm);
   trm_options_free(&job->options);

@@ -252,6 +252,7 @@ trm_test_scripts += \
 	tests/combinations.sh \
 	tests/cuda.sh \
 	tests/encryption.sh \
+	tests/signatures.sh \
 	tests/exchange.sh \
 	tests/gpu.sh \
 	tests/train.sh \

@@ -14,6 +14,7 @@ src/core/log.c lock                           # the terminal is the process's
 src/core/log.c progress_line                  # the line on the terminal
 src/core/memory.c allocated_bytes             # counts the process's memory
 src/core/security.c process                   # keys are of the process: its ranks read the same files
+src/core/signature.c process                  # the same
 src/core/status.c abort_hook                  # how the process ends
 src/nn/layer.c layer_registered               # kinds of layers that the program has registered
 src/nn/layer.c layer_registered_count         # the same

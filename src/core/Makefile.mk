@@ -48,6 +48,8 @@ libtrireme_la_SOURCES += \
 	src/core/security.h \
 	src/core/sha256.c \
 	src/core/sha256.h \
+	src/core/signature.c \
+	src/core/signature.h \
 	src/core/status.c \
 	src/core/trace.c \
 	src/core/trace.h

@@ -7,11 +7,13 @@
 
 #include "core/memory.h"
 #include "core/security.h"
+#include "core/signature.h"
 #include "core/status.h"
 
-static int atomic_open(struct atomic_file *file, const char *path, bool encrypted)
+static int atomic_open(struct atomic_file *file, const char *path, bool secret)
 {
-  *file = (struct atomic_file){.path = path, .temp_path = trm_format("%s.new", path)};
+  const bool encrypted = secret && security_key();
+  *file = (struct atomic_file){.path = path, .temp_path = trm_format("%s.new", path), .secret = secret};
   unlink(file->temp_path); /* of a process that was killed */
   const int fd = open(file->temp_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); /* follows no symbolic link */
   if (fd >= 0 && encrypted && security_encrypt(fd, file->temp_path, &file->stream, &file->cipher) != TRM_OK) {
@@ -36,7 +38,7 @@ int atomic_file_open(struct atomic_file *file, const char *path)
 
 int atomic_file_open_secret(struct atomic_file *file, const char *path)
 {
-  return atomic_open(file, path, security_key() != NULL);
+  return atomic_open(file, path, true);
 }
 
 /* Brings everything to the disk. */
@@ -54,6 +56,11 @@ int atomic_file_close(struct atomic_file *file, bool complete)
   if (fclose(file->stream) != 0 && complete) {
     complete = false;
     reason = errno;
+  }
+  if (complete && file->secret && signature_write(file->temp_path, file->path) != TRM_OK) {
+    unlink(file->temp_path);
+    trm_free(file->temp_path);
+    return TRM_FAILED;
   }
   if (complete && rename(file->temp_path, file->path) != 0) {
     complete = false;

@@ -57,6 +57,7 @@ struct trm_strategy_options {
 };
 struct trm_run_options {
   char *dir, *resume;
+  char *sign, *verify_with; /* sources of keys (core/secret_key.h) */
   int64_t seed, lanes, checkpoint_every, keep, verify_every;
   bool overwrite, singletons;
   char *slow, *jitter, *outages; /* train/slowdown.h */

@@ -130,6 +130,9 @@ const struct trm_option trm_option_table[] = {
 
   TEXT(run.dir, "runs/latest", "folder for all files of the run"),
   TEXT(run.resume, "", "checkpoint to resume from (auto: the newest undamaged one in run.dir, if any)"),
+  TEXT(run.sign, "", "key that signs checkpoints, exports, predictions: file:PATH, fd:N, command:COMMAND (none: not)"),
+  TEXT(run.verify_with, "",
+       "key that data sets, checkpoints and initial weights must be signed with (trireme key make --sign; none: not)"),
   INT(run.seed, "1", 0, INFINITY, "seed of the weights, the order of the samples and the dropout masks"),
   INT(run.lanes, "0", 0, 65536,
    "fixed lanes of a batch, a power of two: same bits on every number of ranks that divides it (0: off)"),

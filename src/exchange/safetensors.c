@@ -6,6 +6,7 @@
 
 #include "core/atomic_file.h"
 #include "core/memory.h"
+#include "core/signature.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
 #include "nn/param_names.h"
@@ -111,6 +112,7 @@ int trm_weights_check_format(const char *path)
 int trm_safetensors_read(const char *path, const struct trm_model *model, float *host_w)
 {
   TRM_CHECK(trm_weights_check_format(path));
+  TRM_CHECK(signature_verify(path));
   struct safetensors file;
   struct trm_param_names names;
   trm_param_names_create(&names, model);

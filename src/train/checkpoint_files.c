@@ -10,6 +10,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/signature.h"
 #include "core/status.h"
 
 enum { NAME_BYTES = 64 };
@@ -142,6 +143,7 @@ static void files_remove_old(const struct trm_checkpoint_files *files, size_t ke
     char *path = trm_checkpoint_files_path(files, list.step[i]);
     if (unlink(path) != 0)
       trm_warn("%s: cannot be removed: %s", path, strerror(errno));
+    signature_remove(path);
     trm_free(path);
   }
   trm_free(list.step);

@@ -55,7 +55,7 @@ static int run_dir_remove_checkpoints(const char *folder)
   int status = TRM_OK;
   for (struct dirent *e; d && status == TRM_OK && (e = readdir(d));) {
     const size_t n = strlen(e->d_name);
-    if (n > 3 && strcmp(e->d_name + n - 3, ".h5") == 0)
+    if ((n > 3 && strcmp(e->d_name + n - 3, ".h5") == 0) || (n > 7 && strcmp(e->d_name + n - 7, ".h5.sig") == 0))
       status = run_dir_remove_file(folder, e->d_name);
   }
   if (d)
