@@ -2,6 +2,8 @@
 libtrireme_la_SOURCES += \
   job/cores.c \
   job/job.c \
+  job/ledger_files.c \
+  job/ledger_files.h \
   job/stall.c \
   job/stall.h \
   job/watchdog.c \

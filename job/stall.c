@@ -66,7 +66,8 @@ static int stall_count(const struct trm_ledger_rank *rank, int ranks, int i, dou
   return count;
 }
 
-/* Appends "7 ranks wait for it in allreduce #812 of the data axis, rank 5 waits ...". behind: "", " for it". */
+/* Appends "7 ranks wait for it in allreduce #812 of the data axis, rank 5 (host a, pid 7) waits ...". behind: "", " for
+ * it". */
 static void stall_append_waiting(char **text, const struct trm_ledger_rank *rank, int ranks, double after_s,
                                  const char *behind)
 {
@@ -88,7 +89,7 @@ static void stall_append_waiting(char **text, const struct trm_ledger_rank *rank
     if (count > 1)
       trm_append(text, "%d ranks wait", count);
     else
-      trm_append(text, "rank %d waits", rank[i].rank);
+      trm_append(text, "rank %d (host %s, pid %d) waits", rank[i].rank, rank[i].host, rank[i].pid);
     trm_append(text, "%s %s", trm_ledger_is_collective(rank[i].call.operation) ? behind : "",
                trm_ledger_operation_text(&rank[i].call, operation));
   }

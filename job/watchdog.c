@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "job/ledger_files.h"
 #include "job/stall.h"
 #include "train/run_dir.h"
 
@@ -28,10 +29,10 @@ struct watched {
 
 /* Another node, as its file says. */
 struct watched_node {
-  int first;     /* its first rank names the file */
-  int size;      /* ranks; 0: no file yet */
-  struct trm_ledger_rank *rank; /* (ranks of the node), owned */
-  uint64_t beat; /* of the file */
+  int first;        /* its first rank */
+  int size;         /* ranks; 0: no file yet */
+  double longest_s; /* without progress, of its ranks, at beat_at */
+  uint64_t beat;    /* of the file */
   double beat_at;
 };
 
@@ -40,6 +41,7 @@ struct trm_watchdog {
   struct trm_shared shared;     /* the entries of the node */
   const char *run_dir;
   char *folder; /* run.dir/ledger, owned */
+  struct trm_ledger_files *files;
   double after_s, abort_s;   /* INFINITY: never */
   double sample_s, file_s;   /* between two looks; two files */
   double silent_s;           /* without a beat: the process does not run */
@@ -50,7 +52,6 @@ struct trm_watchdog {
   int known;                   /* of all */
   /* times of the thread: seconds in which this process ran */
   double now, file_at, read_at, report_at, report_every_s;
-  uint64_t beat; /* of the file */
   bool reported;
   pthread_t thread;
   pthread_mutex_t lock;
@@ -116,42 +117,41 @@ static bool watchdog_node_runs(const struct trm_watchdog *w, const struct watche
   return node->size > 0 && w->now - node->beat_at < fmax(3 * w->file_s, w->silent_s);
 }
 
-/* Reads the files of the other nodes from time to time. */
+/* Has the files of the other nodes read from time to time. */
 static void watchdog_read_others(struct trm_watchdog *w)
 {
   if (w->others == 0 || w->now < w->read_at)
     return;
   w->read_at = w->now + fmax(w->file_s, 0.1 * w->others);
-  for (int i = 0; i < w->others; i++) {
-    struct watched_node *node = &w->other[i];
-    char *path = trm_format("%s/node-%d.jsonl", w->folder, node->first);
-    double written;
-    uint64_t beat = 0;
-    if (!node->rank)
-      node->rank = trm_alloc((size_t)w->comm->size * sizeof *node->rank, "the ledger");
-    const int size = trm_ledger_file_read(path, node->rank, w->comm->size, &beat, &written);
-    if (size > 0 && (node->size == 0 || beat != node->beat)) {
-      node->beat = beat;
-      node->beat_at = w->now;
-    }
-    node->size = size > 0 ? size : node->size;
-    trm_free(path);
-  }
+  trm_ledger_files_read(w->files);
 }
 
-/* Adds what is known of other nodes to w->all. */
+/* Adds what is known of another node to w->all. */
+static void watchdog_add_node(struct trm_watchdog *w, int i)
+{
+  struct watched_node *node = &w->other[i];
+  struct trm_ledger_rank *rank = &w->all[w->known];
+  uint64_t beat;
+  const int size = trm_ledger_files_get(w->files, i, rank, w->comm->size - w->known, &beat);
+  if (size > 0 && (node->size == 0 || beat != node->beat)) {
+    node->beat = beat;
+    node->beat_at = w->now;
+  }
+  node->size = size;
+  node->longest_s = 0;
+  for (int k = 0; k < size; k++) {
+    node->longest_s = fmax(node->longest_s, rank[k].since_s);
+    rank[k].since_s += w->now - node->beat_at;
+    rank[k].runs &= watchdog_node_runs(w, node);
+  }
+  w->known += size;
+}
+
 static void watchdog_add_others(struct trm_watchdog *w)
 {
   w->known = w->node->size;
-  for (int i = 0; i < w->others; i++) {
-    const struct watched_node *node = &w->other[i];
-    for (int k = 0; k < node->size && w->known < w->comm->size; k++) {
-      struct trm_ledger_rank *rank = &w->all[w->known++];
-      *rank = node->rank[k];
-      rank->since_s += w->now - node->beat_at;
-      rank->runs &= watchdog_node_runs(w, node);
-    }
-  }
+  for (int i = 0; i < w->others; i++)
+    watchdog_add_node(w, i);
 }
 
 /* The longest, or shortest, time without progress of the first `ranks` of w->all. */
@@ -176,11 +176,9 @@ static bool watchdog_is_reporter(const struct trm_watchdog *w)
 {
   for (int i = 0; i < w->others; i++) {
     const struct watched_node *node = &w->other[i];
-    if (node->first > w->job_first || !watchdog_node_runs(w, node))
-      continue;
-    for (int k = 0; k < node->size; k++)
-      if (node->rank[k].since_s + w->now - node->beat_at >= w->after_s)
-        return false;
+    if (node->first < w->job_first && watchdog_node_runs(w, node) &&
+        node->longest_s + w->now - node->beat_at >= w->after_s)
+      return false;
   }
   return true;
 }
@@ -201,7 +199,7 @@ static void watchdog_write(struct trm_watchdog *w)
   if (!watchdog_has_folder(w))
     return;
   w->file_at = w->now + w->file_s;
-  trm_ledger_file_write(w->folder, w->job_first, w->all, w->node->size, ++w->beat);
+  trm_ledger_files_write(w->files, w->all, w->node->size);
 }
 
 /* Names the ranks behind: at once, and again whenever the time since the first report has doubled. */
@@ -248,6 +246,7 @@ static void watchdog_end_job(struct trm_watchdog *w, double quiet_s)
             "%d: %s", quiet_s, TRM_STALLED, text);
   trm_log_error();
   watchdog_write(w);
+  trm_ledger_files_wait(w->files);
   if (watchdog_has_folder(w) && trm_run_dir_write_stalled(w->run_dir, text, w->comm->size, step) != TRM_OK)
     trm_log_error();
   trm_abort(TRM_STALLED);
@@ -326,6 +325,16 @@ static void watchdog_set_times(struct trm_watchdog *w, const struct trm_run_opti
   w->silent_s = limit_s / 2;
 }
 
+static int watchdog_start_files(struct trm_watchdog *w)
+{
+  int *first = trm_alloc((size_t)w->others * sizeof *first, "the ledger");
+  for (int i = 0; i < w->others; i++)
+    first[i] = w->other[i].first;
+  const int status = trm_ledger_files_start(&w->files, w->folder, w->job_first, first, w->others, w->comm->size);
+  trm_free(first);
+  return status;
+}
+
 static int watchdog_start_thread(struct trm_watchdog *w)
 {
   pthread_condattr_t monotonic;
@@ -338,6 +347,7 @@ static int watchdog_start_thread(struct trm_watchdog *w)
   for (int i = 0; i < w->node->size; i++)
     w->watched[i].entry = w->shared.base[i];
   w->all = trm_alloc((size_t)w->comm->size * sizeof *w->all, "the ledger");
+  TRM_CHECK(watchdog_start_files(w));
   if (trm_context_start_thread(&w->thread, watchdog_run, w) == 0)
     return TRM_OK;
   return trm_error(TRM_FAILED, "the watchdog's thread cannot begin");
@@ -345,8 +355,6 @@ static int watchdog_start_thread(struct trm_watchdog *w)
 
 static void watchdog_free(struct trm_watchdog *w)
 {
-  for (int i = 0; i < w->others; i++)
-    trm_free(w->other[i].rank);
   trm_free(w->other);
   trm_free(w->watched);
   trm_free(w->all);
@@ -394,13 +402,9 @@ void trm_watchdog_stop(struct trm_watchdog **watchdog)
   pthread_join(w->thread, NULL);
   pthread_cond_destroy(&w->stop_changed);
   pthread_mutex_destroy(&w->lock);
+  trm_ledger_files_stop(w->files);
   w->comm->ops->barrier(w->comm); /* nobody writes any more */
   trm_ledger_open(NULL, w->comm->rank);
-  if (w->node->rank == 0) {
-    char *path = trm_format("%s/node-%d.jsonl", w->folder, w->job_first);
-    unlink(path);
-    trm_free(path);
-  }
   w->comm->ops->barrier(w->comm);
   if (w->comm->rank == 0)
     rmdir(w->folder);

@@ -261,6 +261,8 @@ trm_test_scripts += \
 	tests/async_peers.sh \
 	tests/async_signal.sh \
 	tests/stall.sh \
+	tests/hung_files.sh \
+	tests/lost_network.sh \
 	tests/faults.sh \
 	tests/verify.sh \
 	tests/kills.sh \

@@ -217,7 +217,10 @@ static void run_dir_begin_line(struct trm_json *json, const struct trm_run_dir *
 static int run_dir_end_line(struct trm_json *json, const struct trm_run_dir *dir)
 {
   trm_json_end(json);
-  if (fflush(dir->metrics) != 0)
+  const enum trm_ledger_operation before = trm_ledger_enter(&(struct trm_ledger_call){.operation = TRM_LEDGER_WRITE});
+  const bool written = fflush(dir->metrics) == 0;
+  trm_ledger_leave(before);
+  if (!written)
     return trm_error(TRM_FAILED, "%s/metrics.jsonl: cannot write: %s", dir->path, strerror(errno));
   return TRM_OK;
 }

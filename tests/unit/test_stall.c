@@ -80,7 +80,7 @@ static void test_deadlock(void)
   rank[1].call = (struct trm_ledger_call){.operation = TRM_LEDGER_RECEIVE, .role = TRM_COMM_PIPELINE, .peer = 2};
   rank[2].call.group = 8; /* another communicator of that role */
   CU_ASSERT(stall_says(rank, 3, 3, "all ranks wait: 2 ranks wait in allreduce #9 of the data axis (4096 bytes), rank 1 "
-                                   "waits for a message of rank 2 of the pipeline axis, for 61 s"));
+                                   "(host a, pid 101) waits for a message of rank 2 of the pipeline axis, for 61 s"));
   rank[2].since_s = 0; /* one of them makes progress: the others wait by right */
   CU_ASSERT(stall_says(rank, 3, 3, NULL));
 }

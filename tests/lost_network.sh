@@ -1,0 +1,67 @@
+#!/bin/bash
+# Two hosts on one machine (network namespaces on a bridge, each with its own name and shared memory) lose the network
+# between them in the middle of a run: the watchdog names the ranks and what they wait for and ends the job, `trireme run`
+# goes on with the host that answers, and the weights are those of an undisturbed run.
+set -u
+. "$(dirname "$0")/lib.sh"
+TRIREME=$(realpath "$TRIREME")
+export TRIREME
+if [ -z "${IN_NAMESPACES-}" ]; then # in its own: all processes and links end with this one
+  [ "$(id -u)" = 0 ] || skip "namespaces need root"
+  command -v ip nsenter > /dev/null || skip "no ip or nsenter here (Debian: iproute2 util-linux)"
+  case $("$TRIREME" --version) in *MPICH*) ;; *) skip "written for MPICH's launcher" ;; esac
+  isolate=(unshare --net --mount --pid --fork --kill-child --mount-proc)
+  "${isolate[@]}" ip link add test type bridge > /dev/null 2>&1 || skip "no namespaces or bridges here"
+  IN_NAMESPACES=yes exec "${isolate[@]}" bash "$0" "$@"
+fi
+scratch
+ip link set lo up
+ip link add bridge type bridge
+ip link set bridge up
+ip addr add 10.77.0.254/24 dev bridge
+for i in 1 2; do # the process ID of a shell stands for the host
+  unshare --net --uts --ipc --mount bash -c "hostname host$i && mount -t tmpfs tmpfs /dev/shm && ip link set lo up &&
+    echo \$\$ > host.10.77.0.$i && exec sleep 600" &
+  until [ -s "host.10.77.0.$i" ] || ! kill -0 $! 2> /dev/null; do sleep 0.02; done
+  pid=$(cat "host.10.77.0.$i") || fail "host $i did not start"
+  ip link add "port$i" type veth peer name eth0 netns "$pid"
+  ip link set "port$i" master bridge up
+  nsenter --target "$pid" --net bash -c "ip addr add 10.77.0.$i/24 dev eth0 && ip link set eth0 up" || fail "host $i"
+done
+# in place of ssh: enter [OPTION...] HOST COMMAND...
+cat > enter << 'EOT'
+#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+exec nsenter --target "$(cat "${0%/*}/host.$1")" --net --uts --ipc --mount bash -c "${*:2}"
+EOT
+chmod +x enter
+digits 4000 100
+cat > config.yaml << 'EOT'
+model: mlp 784-8-10
+data: {file: digits.h5}
+train: {steps: 1000, epochs: 1000, batch: 16}
+parallel: {threads: 1}
+run: {seed: 3, lanes: 2, stall_after: 1, stall_abort: 2, checkpoint_every: 50}
+log: {every: 10, quiet: yes}
+EOT
+run 1 whole
+timeout -k 5 110 "$TRIREME" run --hosts=10.77.0.1,10.77.0.2 -- \
+  mpiexec -launcher ssh -launcher-exec "$work/enter" -iface bridge -hosts {hosts} -n {ranks} \
+  "$TRIREME" train config.yaml --run.dir=lost > lost.log 2>&1 &
+job=$!
+awaits 5 lost/metrics.jsonl $job
+ip link set port2 down
+began=$SECONDS
+until grep -q 'error: stalled' lost.log || [ $((SECONDS - began)) -gt 8 ]; do sleep 0.1; done
+took=$((SECONDS - began)) # 2 s until the job is ended, 1 s between two looks at the clock, and 5 s
+line="all ranks wait: rank 0 (host host1, pid [0-9]*) waits for a message of rank 1 of one rank of each node, rank 1"
+at_least 8 $took && grep -q "warning: stalled: $line (host host2, pid [0-9]*) waits " lost.log &&
+  grep -q "error: stalled: .*$line" lost.log || { cat lost.log; fail "not named within $took s"; }
+pass "the ranks that wait for one another over a lost network are named"
+wait $job
+status=$?
+[ $status = 0 ] && grep -q 'run: restart 1 of 10 in 1 s: the run has stalled' lost.log &&
+  grep -q 'run: 1 of 2 hosts answer: 1 rank$' lost.log && [ "$(of lost ranks)" = 1 ] ||
+  { cat lost.log; fail "status $status, $(of lost ranks) ranks"; }
+equal whole lost
+finish
