@@ -220,28 +220,22 @@ endif
 # For scripts: the difference between two checkpoints.
 tests_support_mismatch_SOURCES = tests/support/mismatch.c $(trm_program_extra)
 tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_program_extra)
-# Run by tests/fuzz.sh, in a build of its own; the sources of cli are those that read a run's files.
+# Run by tests/fuzz.sh, in a build of its own.
 EXTRA_PROGRAMS = tests/fuzz/fuzz tests/fuzz/seeds
 tests_fuzz_fuzz_SOURCES = \
 	tests/fuzz/fuzz.c \
 	tests/fuzz/fuzz.h \
+	tests/fuzz/fuzz_edits.c \
+	tests/fuzz/fuzz_encrypted.c \
+	tests/fuzz/fuzz_files.h \
 	tests/fuzz/fuzz_hdf5.c \
 	tests/fuzz/fuzz_import.c \
 	tests/fuzz/fuzz_run.c \
 	tests/fuzz/fuzz_settings.c \
-	cli/cmd_status.c \
-	cli/figures.c \
-	cli/markup.c \
-	cli/report_curves.c \
-	cli/report_html.c \
-	cli/report_read.c \
-	cli/report_staleness.c \
-	cli/report_trace.c \
-	cli/status_ledger.c \
-	cli/svg.c \
+	$(trm_cli) \
 	$(trm_program_extra)
 tests_fuzz_fuzz_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
-tests_fuzz_seeds_SOURCES = tests/fuzz/seeds.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_fuzz_seeds_SOURCES = tests/fuzz/seeds.c tests/fuzz/fuzz_files.h tests/unit/dataset_files.h $(trm_program_extra)
 trm_test_scripts += \
 	tests/check_includes.sh \
 	tests/check_statics.sh \

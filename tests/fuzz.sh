@@ -11,7 +11,7 @@ set -u
 seconds=${1:-15}
 shift $(($# > 0))
 readers=("$@")
-[ $# -gt 0 ] || readers=(dataset checkpoint safetensors rows text settings model run)
+[ $# -gt 0 ] || readers=(dataset checkpoint encrypted safetensors rows text settings model run)
 top=$(realpath "$top_srcdir")
 build=$top/build-fuzz
 
@@ -52,14 +52,12 @@ fuzz() {
 }
 
 failed=()
-for ((i = 0; i < ${#readers[@]}; i += 2)); do
-  pids=()
-  for reader in "${readers[@]:i:2}"; do
-    fuzz "$reader" & pids+=($!)
-  done
-  for k in "${!pids[@]}"; do
-    wait "${pids[k]}" && checks=$((checks + 1)) || failed+=("${readers[i + k]}")
-  done
+export seconds top
+export -f fuzz
+printf '%s\n' "${readers[@]}" | xargs -P 2 -I{} bash -c 'fuzz {} || touch found/{}'
+for reader in "${readers[@]}"; do
+  [ -e "found/$reader" ] && failed+=("$reader") || checks=$((checks + 1))
+  rm -f "found/$reader"
 done
 for reader in "${failed[@]}"; do
   grep -vE '^(#|INFO|stat::)' "$build/$reader.log" | tail -40

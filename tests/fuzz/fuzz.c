@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/log.h"
 #include "core/status.h"
@@ -16,9 +17,9 @@ static const struct {
   const char *name;
   fuzz_reader *read;
 } readers[] = {
-  {"dataset", fuzz_dataset}, {"checkpoint", fuzz_checkpoint}, {"safetensors", fuzz_safetensors},
-  {"rows", fuzz_rows},       {"text", fuzz_text},             {"settings", fuzz_settings},
-  {"model", fuzz_model},     {"run", fuzz_run},
+  {"dataset", fuzz_dataset},         {"checkpoint", fuzz_checkpoint}, {"encrypted", fuzz_encrypted},
+  {"safetensors", fuzz_safetensors}, {"rows", fuzz_rows},             {"text", fuzz_text},
+  {"settings", fuzz_settings},       {"model", fuzz_model},           {"run", fuzz_run},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 
@@ -41,6 +42,18 @@ const char *fuzz_file(const char *name, struct fuzz_input content)
   fuzz_require(file && fwrite(content.bytes, 1, content.count, file) == content.count && fclose(file) == 0,
                "the fuzzer can write its files");
   return path;
+}
+
+struct fuzz_input fuzz_content(const char *name)
+{
+  struct stat info;
+  FILE *file = fopen(fuzz_path(name), "rb");
+  fuzz_require(file && fstat(fileno(file), &info) == 0, "the fuzzer can read its files");
+  const size_t count = (size_t)info.st_size;
+  char *bytes = malloc(count + 1);
+  fuzz_require(bytes && fread(bytes, 1, count, file) == count, "the fuzzer can read its files");
+  fclose(file);
+  return (struct fuzz_input){bytes, count};
 }
 
 struct fuzz_input fuzz_part(struct fuzz_input *input)

@@ -7,7 +7,8 @@
 #include "datasets/datasets.h"
 #include "exchange/exchange.h"
 #include "fuzz.h"
-#include "train/strategy.h"
+#include "fuzz_files.h"
+#include "tests/unit/dataset_files.h"
 
 enum { BATCH_ROWS = 64 };
 
@@ -27,9 +28,30 @@ static void fuzz_open_split(const char *path, enum trm_split split)
   data->ops->close(data);
 }
 
+/* The file of the input, or, if that is no HDF5 file, the sound file of this number with the input's edits. */
+static const char *fuzz_hdf5_file(struct fuzz_input input, int (*make)(const char *path, unsigned number))
+{
+  static struct fuzz_input sound[16];
+  if (input.count == 0 || input.bytes[0] == '\x89')
+    return fuzz_file("raw.h5", input);
+  const unsigned number = (unsigned char)fuzz_variant(&input) % 16;
+  if (sound[number].count == 0) {
+    fuzz_require(make(fuzz_path("sound.h5"), number) == TRM_OK, "a sound file can be made");
+    sound[number] = fuzz_content("sound.h5");
+  }
+  const char *path = fuzz_file("edited.h5", sound[number]);
+  fuzz_edit_hdf5(path, input);
+  return path;
+}
+
+static int fuzz_make_dataset(const char *path, unsigned number)
+{
+  return made_file(path, (enum made_kind)(number % MADE_KINDS), 4, 60, 20, number > 7);
+}
+
 void fuzz_dataset(struct fuzz_input input)
 {
-  const char *path = fuzz_file("data.h5", input);
+  const char *path = fuzz_hdf5_file(input, fuzz_make_dataset);
   struct trm_tokenizer *tokenizer;
   fuzz_open_split(path, TRM_SPLIT_TRAIN);
   fuzz_open_split(path, TRM_SPLIT_VALIDATION);
@@ -51,7 +73,7 @@ static void fuzz_local_states(const char *path, int ranks)
 
 void fuzz_checkpoint(struct fuzz_input input)
 {
-  const char *path = fuzz_file("checkpoint.h5", input);
+  const char *path = fuzz_hdf5_file(input, fuzz_make_checkpoint);
   struct trm_checkpoint c;
   struct trm_model model;
   trm_data_info(path, false, false);
@@ -66,13 +88,12 @@ void fuzz_checkpoint(struct fuzz_input input)
   trm_checkpoint_hdf5.verify(path);
 }
 
+/* Weights in a safetensors file. */
 void fuzz_safetensors(struct fuzz_input input)
 {
-  const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {3}}, .target = TRM_TARGET_CLASS, .classes = 2};
   const char *path = fuzz_file("model.safetensors", input);
   struct trm_model model;
-  fuzz_require(trm_model_create(&model, "mlp 3-4-2 relu", "auto", &spec) == TRM_OK, "the model is sound");
-  float *weights = trm_alloc(model.parameters * sizeof *weights, "weights");
+  float *weights = fuzz_make_model(&model);
   trm_safetensors_read(path, &model, weights);
   trm_free(weights);
   trm_model_free(&model);

@@ -3,8 +3,8 @@
 
 #include "datasets/datasets.h"
 #include "exchange/exchange.h"
+#include "fuzz_files.h"
 #include "tests/unit/dataset_files.h"
-#include "train/strategy.h"
 #ifdef HAVE_ZLIB
 #include <zlib.h>
 #endif
@@ -31,38 +31,17 @@ static int seeds_datasets(void)
   return TRM_OK;
 }
 
-static int seeds_local_states(void *context, int rank, const struct trm_local_state **states, int *count)
-{
-  static char one[100] = "one", two[8] = "two";
-  static const struct trm_local_state all[] = {{"test: one", one, sizeof one}, {"test: two", two, sizeof two}};
-  (void)context, (void)rank;
-  *states = all;
-  *count = 2;
-  return TRM_OK;
-}
-
-static int seeds_of_model(const struct trm_model *model, float *weights)
-{
-  struct trm_checkpoint c = {
-    .updates = 17, .model_text = model->text, .loss_name = (char *)model->loss->name, .config = (char *)"a: b\n",
-    .spec = model->spec, .states = 2, .state_name = {"weights", "momentum"}, .state = {weights, weights}};
-  TRM_CHECK(trm_checkpoint_hdf5.write(seeds_path("checkpoint", "plain.h5"), &c, model));
-  c.local_state_ranks = 2;
-  c.read_local_states = seeds_local_states;
-  TRM_CHECK(trm_checkpoint_hdf5.write(seeds_path("checkpoint", "local.h5"), &c, model));
-  return trm_export_table[0].write(seeds_path("safetensors", "model"), model, weights);
-}
-
 static int seeds_models(void)
 {
-  const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {3}}, .target = TRM_TARGET_CLASS, .classes = 2};
   struct trm_model model;
-  TRM_CHECK(trm_model_create(&model, "mlp 3-4-2 relu", "auto", &spec));
-  float *weights = trm_alloc(model.parameters * sizeof *weights, "weights");
-  trm_model_init(&model, 1, weights);
-  const int status = seeds_of_model(&model, weights);
+  float *weights = fuzz_make_model(&model);
+  int status = trm_export_table[0].write(seeds_path("safetensors", "model"), &model, weights);
   trm_free(weights);
   trm_model_free(&model);
+  if (status == TRM_OK)
+    status = fuzz_make_checkpoint(seeds_path("checkpoint", "plain.h5"), 0);
+  if (status == TRM_OK)
+    status = fuzz_make_checkpoint(seeds_path("checkpoint", "local.h5"), 1);
   return status;
 }
 
@@ -88,6 +67,8 @@ static int seeds_gzip(const char *reader, const char *name, const char *variant,
 
 static int seeds_files(void)
 {
+  TRM_CHECK(seeds_bytes("dataset", "edits", "", "\0\201\1\0\0\0\0\1\2\7\0\0\0", 13));
+  TRM_CHECK(seeds_bytes("checkpoint", "edits", "", "\1\243\23\2\2\3\0\1\16\7\0\0\0", 13));
   char idx[] = "\0\0\10\3\0\0\0\2\0\0\0\2\0\0\0\2abcdefgh\n====\n\0\0\10\1\0\0\0\2\1\2";
   char cifar[2 * 3073 + 1] = "";
   cifar[3073] = 9;
