@@ -77,8 +77,7 @@ static int checkpoint_tensor_write(hid_t group, const char *path, const char *gr
     .dims = dims, .size = size, .file_type = H5T_IEEE_F32LE, .memory_type = H5T_NATIVE_FLOAT,
     .chunk_rows = chunk_rows < size[0] ? chunk_rows : size[0],
   };
-  return h5_array_write(group, parameter->name, &array, values)
-           ? TRM_OK : h5_error(path, "%s/%s cannot be written", group_name, parameter->name);
+  return h5_array_write_in_turns(path, group, group_name, parameter->name, &array, values);
 }
 
 /* Returns true if a state has values of statistics (running means of batch norm) too. */
@@ -100,14 +99,20 @@ static int checkpoint_flat_tensor(void *context, int state, int number, const fl
   return TRM_OK;
 }
 
+static int checkpoint_group_make(hid_t parent, const char *path, const char *name, hid_t *group)
+{
+  H5_LOCKED;
+  *group = H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  return *group < 0 ? h5_error(path, "%s cannot be made", name) : TRM_OK;
+}
+
 /* Writes all parameters of one state as a group of `parent`. */
 static int checkpoint_state_write(hid_t parent, const char *path, const struct trm_checkpoint *c, int state,
                                   const struct trm_model *model)
 {
   const char *name = c->state_name[state];
-  H5_CLOSED const hid_t group = H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  if (group < 0)
-    return h5_error(path, "%s cannot be made", name);
+  H5_CLOSED hid_t group = -1;
+  TRM_CHECK(checkpoint_group_make(parent, path, name, &group));
   for (int i = 0; i < trm_model_parameter_count(model); i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
     const float *values = NULL;
@@ -162,21 +167,26 @@ static int checkpoint_undone_write(hid_t file, const char *path, const struct tr
   return done ? TRM_OK : h5_error(path, "undone cannot be written");
 }
 
-static int checkpoint_file_write(hid_t file, const char *path, const struct trm_checkpoint *c,
-                                 const struct trm_model *model)
+/* Writes all but arrays. */
+static int checkpoint_head_write(hid_t file, const char *path, const struct trm_checkpoint *c)
 {
+  H5_LOCKED;
   const bool done =
     checkpoint_fields_put(file, c) && checkpoint_spec_put(file, &c->spec) &&
     (!c->class_names || h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
     encoding_put(file, &c->encoding) && h5_put_texts(file, "state_names", c->state_name, (size_t)c->states);
-  if (!done)
-    return h5_error(path, "cannot be written");
-  TRM_CHECK(checkpoint_undone_write(file, path, c));
+  return done ? checkpoint_undone_write(file, path, c) : h5_error(path, "cannot be written");
+}
+
+/* Locks HDF5 for a chunk at a time: the loader reads meanwhile. */
+static int checkpoint_file_write(hid_t file, const char *path, const struct trm_checkpoint *c,
+                                 const struct trm_model *model)
+{
+  TRM_CHECK(checkpoint_head_write(file, path, c));
   TRM_CHECK(checkpoint_state_write(file, path, c, 0, model));
-  H5_CLOSED const hid_t group =
-    c->states > 1 ? H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT) : -1;
-  if (c->states > 1 && group < 0)
-    return h5_error(path, "states cannot be made");
+  H5_CLOSED hid_t group = -1;
+  if (c->states > 1)
+    TRM_CHECK(checkpoint_group_make(file, path, "states", &group));
   for (int i = 1; i < c->states; i++)
     TRM_CHECK(checkpoint_state_write(group, path, c, i, model));
   return local_state_write(file, path, c);
@@ -195,7 +205,6 @@ static int checkpoint_write(const char *path, const struct trm_checkpoint *check
   c.weights_sha256 = hex;
   struct h5_output output;
   TRM_CHECK(h5_output_open(&output, path, H5_CHECKPOINT, false));
-  H5_LOCKED;
   const int status = checkpoint_file_write(output.file, path, &c, model);
   if (status == TRM_OK)
     return h5_output_commit(&output);

@@ -15,6 +15,7 @@
 #include "datasets.h"
 
 static pthread_mutex_t lock;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* of the thread that gets the lock next */
 static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
 static int depth; /* guarded by the lock */
 static H5E_auto2_t saved_error_handler;
@@ -41,7 +42,11 @@ void trm_hdf5_init(void)
 int h5_lock(void)
 {
   pthread_once(&lock_once, h5_lock_init);
-  pthread_mutex_lock(&lock);
+  if (pthread_mutex_trylock(&lock) != 0) { /* another thread has it */
+    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
+    pthread_mutex_unlock(&turn);
+  }
   if (depth++ == 0) {
     H5Eget_auto2(H5E_DEFAULT, &saved_error_handler, &saved_error_context);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -60,6 +65,12 @@ void h5_unlock(const int *locked)
     H5PLset_loading_state(saved_plugins);
   }
   pthread_mutex_unlock(&lock);
+}
+
+void h5_yield(void)
+{
+  pthread_mutex_lock(&turn); /* whoever waits for the lock has the turn until it gets it */
+  pthread_mutex_unlock(&turn);
 }
 
 void h5_close(hid_t id)

@@ -21,6 +21,8 @@
 int h5_lock(void);
 void h5_unlock(const int *depth);
 void h5_close_scoped(const hid_t *id);
+/* To be called without the lock, between two uses: a thread that waits for the lock gets it first. */
+void h5_yield(void);
 
 /* Closes an identifier of any kind; none if it is negative. Keeps HDF5's error stack, for h5_error. */
 void h5_close(hid_t id);
@@ -101,6 +103,10 @@ struct h5_array {
 hid_t h5_array_create(hid_t group, const char *name, const struct h5_array *array); /* -1: failed. The caller closes. */
 /* Creates, writes and closes a data set. After an error it may stay open: see h5_output_discard. */
 bool h5_array_write(hid_t group, const char *name, const struct h5_array *array, const void *data);
+/* The same for an array with chunks, or empty, and a caller that does not hold the lock: it is written chunk after chunk,
+ * and other threads use HDF5 between them. The error names path, folder (the group's name) and name. */
+int h5_array_write_in_turns(const char *path, hid_t group, const char *folder, const char *name,
+                            const struct h5_array *array, const void *data);
 
 /* The dimensions of an array of rows of a shape: (rows, shape). Returns their number. */
 int h5_row_dims(uint64_t rows, const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS + 1]);

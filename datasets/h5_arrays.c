@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "core/ledger.h"
 #include "core/memory.h"
+#include "core/status.h"
 
 #define COMPRESS_BYTES ((size_t)64 << 10) /* longer lists of texts are compressed */
 
@@ -42,6 +44,53 @@ bool h5_array_write(hid_t group, const char *name, const struct h5_array *array,
   const hid_t dataset = h5_array_create(group, name, array);
   return dataset >= 0 && (!count || H5Dwrite(dataset, array->memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0) &&
          H5Dclose(dataset) >= 0;
+}
+
+/* Writes the rows of the chunk that begins with row `first`, of an array in memory. */
+static bool h5_chunk_write(hid_t dataset, const struct h5_array *array, hsize_t first, const void *data)
+{
+  hsize_t start[H5S_MAX_RANK] = {first}, count[H5S_MAX_RANK] = {array->size[0] - first};
+  size_t row_bytes = H5Tget_size(array->memory_type);
+  if (array->chunk_rows < count[0])
+    count[0] = array->chunk_rows;
+  for (int d = 1; d < array->dims; d++) {
+    count[d] = array->size[d];
+    row_bytes *= (size_t)array->size[d];
+  }
+  H5_CLOSED const hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(array->dims, count, NULL);
+  return space >= 0 && memory >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+         H5Dwrite(dataset, array->memory_type, memory, space, H5P_DEFAULT, (const char *)data + first * row_bytes) >= 0;
+}
+
+/* One turn: calls HDF5 for the chunk that begins with row `first`, and before the first and after the last one for the
+ * data set. */
+static bool h5_turn_write(hid_t group, const char *name, const struct h5_array *array, hsize_t first, const void *data,
+                          hid_t *dataset)
+{
+  if (first == 0)
+    *dataset = h5_array_create(group, name, array);
+  if (*dataset < 0 || (array->size[0] > 0 && !h5_chunk_write(*dataset, array, first, data)))
+    return false;
+  return array->size[0] - first > array->chunk_rows || H5Dclose(*dataset) >= 0;
+}
+
+int h5_array_write_in_turns(const char *path, hid_t group, const char *folder, const char *name,
+                            const struct h5_array *array, const void *data)
+{
+  hid_t dataset;
+  int status = TRM_OK;
+  hsize_t first = 0;
+  do {
+    {
+      H5_LOCKED;
+      if (!h5_turn_write(group, name, array, first, data, &dataset))
+        status = h5_error(path, "%s/%s cannot be written", folder, name);
+    }
+    trm_ledger_add_answer(); /* a long write is progress */
+    h5_yield();
+    first += array->chunk_rows;
+  } while (status == TRM_OK && first < array->size[0]);
+  return status;
 }
 
 int h5_row_dims(uint64_t rows, const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS + 1])

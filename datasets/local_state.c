@@ -35,38 +35,47 @@ static int local_state_item_write(hid_t group, const char *path, int rank, const
     .dims = 1, .size = &size, .file_type = H5T_STD_U8LE, .memory_type = H5T_NATIVE_UINT8,
     .chunk_rows = size < CHUNK_BYTES ? size : CHUNK_BYTES,
   };
-  return h5_array_write(group, item->name, &array, item->data)
-           ? TRM_OK : h5_error(path, "ranks/%d/%s cannot be written", rank, item->name);
+  char folder[32];
+  snprintf(folder, sizeof folder, "ranks/%d", rank);
+  return h5_array_write_in_turns(path, group, folder, item->name, &array, item->data);
 }
 
-static int local_state_rank_write(hid_t ranks, const char *path, int rank, const struct trm_local_state *item,
-                                  int count)
+/* Makes the group of a rank, which is the caller's. */
+static int local_state_group_make(hid_t ranks, const char *path, int rank, const struct trm_local_state *item,
+                                  int count, hid_t *group)
 {
   char name[16];
   snprintf(name, sizeof name, "%d", rank);
   char *contents = local_state_contents(item, count);
-  H5_CLOSED const hid_t group = H5Gcreate2(ranks, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  const bool done = group >= 0 && contents && h5_put_text(group, "contents", contents);
+  H5_LOCKED;
+  *group = H5Gcreate2(ranks, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  const bool done = *group >= 0 && contents && h5_put_text(*group, "contents", contents);
   free(contents);
-  if (!done)
-    return h5_error(path, "ranks/%d cannot be made", rank);
-  for (int i = 0; i < count; i++)
-    TRM_CHECK(local_state_item_write(group, path, rank, &item[i]));
-  return TRM_OK;
+  return done ? TRM_OK : h5_error(path, "ranks/%d cannot be made", rank);
+}
+
+static int local_state_ranks_make(hid_t file, const char *path, int count, hid_t *ranks)
+{
+  H5_LOCKED;
+  *ranks = H5Gcreate2(file, "ranks", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  return *ranks >= 0 && h5_put_integer(file, "ranks", (uint64_t)count) ? TRM_OK
+                                                                       : h5_error(path, "ranks cannot be made");
 }
 
 int local_state_write(hid_t file, const char *path, const struct trm_checkpoint *c)
 {
   if (c->local_state_ranks == 0)
     return TRM_OK;
-  H5_CLOSED const hid_t ranks = H5Gcreate2(file, "ranks", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  if (ranks < 0 || !h5_put_integer(file, "ranks", (uint64_t)c->local_state_ranks))
-    return h5_error(path, "ranks cannot be made");
+  H5_CLOSED hid_t ranks = -1;
+  TRM_CHECK(local_state_ranks_make(file, path, c->local_state_ranks, &ranks));
   for (int rank = 0; rank < c->local_state_ranks; rank++) {
     const struct trm_local_state *item;
     int count;
+    H5_CLOSED hid_t group = -1;
     TRM_CHECK(c->read_local_states(c->read_local_states_context, rank, &item, &count));
-    TRM_CHECK(local_state_rank_write(ranks, path, rank, item, count));
+    TRM_CHECK(local_state_group_make(ranks, path, rank, item, count, &group));
+    for (int i = 0; i < count; i++)
+      TRM_CHECK(local_state_item_write(group, path, rank, &item[i]));
   }
   return TRM_OK;
 }

@@ -1,11 +1,12 @@
 /* Local state of each rank in a checkpoint (private to datasets/; layout: checkpoint.c). Not collective. Functions that
- * get an open file are called where HDF5 is locked. Errors name the file and the item. */
+ * get an open file are called where HDF5 is locked, except for local_state_write. Errors name the file and the item. */
 #pragma once
 
 #include "h5.h"
 #include "train/checkpoint.h"
 
-/* Writes the attribute `ranks` (number of ranks with local state) and the group of each rank. */
+/* Writes the attribute `ranks` (number of ranks with local state) and the group of each rank. Locks HDF5 for a chunk at
+ * a time. */
 int local_state_write(hid_t file, const char *path, const struct trm_checkpoint *c);
 
 /* Reads the attribute `ranks`; 0 if it is absent. */

@@ -242,6 +242,7 @@ trm_test_scripts += \
 	tests/check_words.sh \
 	tests/installed.sh \
 	tests/readme.sh \
+	tests/background.sh \
 	tests/bad_input.sh \
 	tests/combinations.sh \
 	tests/cuda.sh \

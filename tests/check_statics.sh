@@ -25,6 +25,7 @@ mpi/ucx_yield.c last_empty                    # of a thread that polls the MPI l
 mpi/ucx_yield.c empty                         # the same
 datasets/h5.c lock                            # HDF5 serves one thread of a process at a time
 datasets/h5.c lock_once                       # the same
+datasets/h5.c turn                            # the same
 datasets/h5.c depth                           # guarded by the lock
 datasets/h5.c saved_error_handler             # the same
 datasets/h5.c saved_error_context             # the same

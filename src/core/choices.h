@@ -36,6 +36,7 @@ enum trm_aggregate { TRM_AGGREGATE_NONE, TRM_AGGREGATE_NODE };
 enum trm_conflicts { TRM_CONFLICTS_ADD, TRM_CONFLICTS_OVERWRITE }; /* of pending updates */
 enum trm_compensation { TRM_COMPENSATION_CONSTANT, TRM_COMPENSATION_ADAPTIVE };
 
+enum trm_background_saves { TRM_BACKGROUND_AUTO, TRM_BACKGROUND_YES, TRM_BACKGROUND_NO };
 enum trm_trace_mode { TRM_TRACE_NONE, TRM_TRACE_STEPS };
 
 enum trm_matmul { TRM_MATMUL_F32, TRM_MATMUL_BF16, TRM_MATMUL_TF32 };

@@ -59,6 +59,7 @@ struct trm_run_options {
   char *dir, *resume;
   char *sign, *verify_with; /* sources of keys (core/secret_key.h) */
   int64_t seed, lanes, checkpoint_every, keep, verify_every;
+  enum trm_background_saves background;
   bool overwrite, singletons;
   char *slow, *jitter, *outages; /* train/slowdown.h */
   char *record; /* folder: the order of events of an asynchronous run */

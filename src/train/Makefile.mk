@@ -32,6 +32,9 @@ libtrireme_la_SOURCES += \
 	src/train/run_dir.c \
 	src/train/run_dir.h \
 	src/train/restart.c \
+	src/train/save.c \
+	src/train/state_copy.c \
+	src/train/state_copy.h \
 	src/train/snapshots.c \
 	src/train/staged_arrays.c \
 	src/train/staged_arrays.h \

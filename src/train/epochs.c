@@ -155,8 +155,9 @@ int trainer_validate(struct trainer *t, const struct trm_progress_point *at, boo
   return TRM_OK;
 }
 
-/* Evaluates the current weights on the validation split; saves the best so far. Collective. */
-static int epochs_validate(struct trainer *t)
+/* Evaluates the current weights on the validation split; saves the best so far. goes_on: as in trainer_save.
+ * Collective. */
+static int epochs_validate(struct trainer *t, bool goes_on)
 {
   bool better;
   if (!t->splits.validation || t->evaluated_at == t->strategy.updates)
@@ -164,7 +165,7 @@ static int epochs_validate(struct trainer *t)
   struct trm_progress_point at = epochs_progress_point(t);
   TRM_CHECK(trainer_validate(t, &at, &better));
   t->evaluated_at = t->strategy.updates;
-  return !better || t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t);
+  return !better || t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t, goes_on);
 }
 
 /* Evaluates the final weights on the test split. Collective. */
@@ -231,7 +232,7 @@ bool trainer_is_complete(const struct trainer *t)
   return t->strategy.updates >= t->steps || trainer_stops_early(t);
 }
 
-int trainer_run(struct trainer *t, const char **outcome)
+static int epochs_run(struct trainer *t, const char **outcome)
 {
   const int64_t save_every = t->options->run.checkpoint_every;
   *outcome = "done";
@@ -251,7 +252,7 @@ int trainer_run(struct trainer *t, const char **outcome)
 
     const bool epoch_done = trainer_epoch_done(t), end = t->strategy.updates == t->steps;
     if (end || (!trainer_stops_early(t) && epochs_evaluation_is_due(t, before, epoch_done)))
-      TRM_CHECK(epochs_validate(t));
+      TRM_CHECK(epochs_validate(t, !end));
     if (epoch_done && !end) {
       t->epoch++;
       t->position = 0;
@@ -261,7 +262,7 @@ int trainer_run(struct trainer *t, const char **outcome)
     const bool due =
       end || early || epochs_is_due(before, t->strategy.updates, save_every) || (epoch_done && save_every == 0);
     if ((stop && t->options->simulate.gradients) || (due && save_every >= 0))
-      TRM_CHECK(trainer_save(t));
+      TRM_CHECK(trainer_save(t, !(end || early || stop)));
     if (stop) {
       *outcome = "stopped";
       return TRM_OK;
@@ -274,3 +275,8 @@ int trainer_run(struct trainer *t, const char **outcome)
   return epochs_test(t);
 }
 
+int trainer_run(struct trainer *t, const char **outcome)
+{
+  TRM_CHECK(epochs_run(t, outcome));
+  return trainer_await_save(t);
+}

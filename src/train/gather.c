@@ -76,13 +76,15 @@ int trm_model_gather_begin(struct trm_model_gather *g, const struct trm_grid *gr
   return TRM_OK;
 }
 
-/* Returns this rank's slice on the host, valid on rank 0 of the data axis. Collective over the data axis. */
-static const float *gather_read_slice(struct trm_model_gather *g, int state, const struct trm_parameter *p)
+/* Returns this rank's slice on the host, valid on rank 0 of the data axis. tensor: rank 0's memory for a whole one.
+ * Collective over the data axis. */
+static const float *gather_read_slice(struct trm_model_gather *g, int state, const struct trm_parameter *p,
+                                      float *tensor)
 {
   struct trm_strategy *s = g->strategy;
   if (!s->ops->read)
     return g->view[state] + p->offset;
-  float *to = g->slice_buffer ? g->slice_buffer : g->tensor_buffer; /* not sliced: reads the whole tensor */
+  float *to = g->slice_buffer ? g->slice_buffer : tensor; /* not sliced: reads the whole tensor */
   s->ops->read(s, state, p->offset, p->count, to);
   return to;
 }
@@ -95,11 +97,11 @@ static void gather_place_slice(const struct tensor_slice *slice, const float *va
     memcpy(tensor + (o * s->extent + s->low) * s->inner, values + o * run_length, run_length * sizeof *tensor);
 }
 
-/* Gathers the slices of one tensor in rank 0's tensor_buffer. Collective over grid->all. */
-static void gather_tensor(struct trm_model_gather *g, int state, int number)
+/* Gathers the slices of one tensor in rank 0's `tensor`. Collective over grid->all. */
+static void gather_tensor(struct trm_model_gather *g, int state, int number, float *tensor)
 {
   const struct trm_parameter *p = gather_find_parameter(g->local_model, number);
-  const float *values = p ? gather_read_slice(g, state, p) : NULL;
+  const float *values = p ? gather_read_slice(g, state, p, tensor) : NULL;
   if (g->grid->coord[TRM_AXIS_DATA] != 0)
     return;
   struct trm_comm *comm = g->grid->model;
@@ -119,26 +121,42 @@ static void gather_tensor(struct trm_model_gather *g, int state, int number)
       comm->ops->receive_begin(comm, g->slice_buffer, s->outer * (s->high - s->low) * s->inner, TRM_FLOAT, r, TAG_SLICE,
                                &request);
       comm->ops->wait(&request);
-      gather_place_slice(&all[r], g->slice_buffer, g->tensor_buffer);
-    } else if (values != g->tensor_buffer) {
-      gather_place_slice(&mine, values, g->tensor_buffer);
+      gather_place_slice(&all[r], g->slice_buffer, tensor);
+    } else if (values != tensor) {
+      gather_place_slice(&mine, values, tensor);
     }
   }
   trm_free(all);
 }
 
+static const float *gather_whole_view(const struct trm_model_gather *g, int state, int number)
+{
+  return g->view[state] + gather_find_parameter(g->local_model, number)->offset;
+}
+
+/* Rank 0: requests a tensor of all ranks. */
+static void gather_request(struct trm_model_gather *g, int state, int number, float *tensor)
+{
+  int32_t request[2] = {state, number};
+  g->grid->all->ops->broadcast(g->grid->all, request, 2, TRM_INT32, 0);
+  gather_tensor(g, state, number, tensor);
+}
+
 int trm_model_gather_tensor(void *context, int state, int number, const float **values)
 {
   struct trm_model_gather *g = context;
-  if (g->rank0_has_all) {
-    *values = g->view[state] + gather_find_parameter(g->local_model, number)->offset;
-    return TRM_OK;
-  }
-  int32_t request[2] = {state, number};
-  g->grid->all->ops->broadcast(g->grid->all, request, 2, TRM_INT32, 0);
-  gather_tensor(g, state, number);
-  *values = g->tensor_buffer;
+  *values = g->rank0_has_all ? gather_whole_view(g, state, number) : g->tensor_buffer;
+  if (!g->rank0_has_all)
+    gather_request(g, state, number, g->tensor_buffer);
   return TRM_OK;
+}
+
+void trm_model_gather_copy(struct trm_model_gather *g, int state, int number, float *to)
+{
+  if (g->rank0_has_all)
+    memcpy(to, gather_whole_view(g, state, number), trm_model_parameter(g->full_model, number)->count * sizeof *to);
+  else
+    gather_request(g, state, number, to);
 }
 
 void trm_model_gather_end(struct trm_model_gather *g)
@@ -151,7 +169,7 @@ void trm_model_gather_end(struct trm_model_gather *g)
     all->ops->broadcast(all, request, 2, TRM_INT32, 0);
     if (request[0] == NO_MORE)
       break;
-    gather_tensor(g, request[0], request[1]);
+    gather_tensor(g, request[0], request[1], NULL);
   }
   g->open = false;
   trm_free(g->slice_buffer);

@@ -29,6 +29,8 @@ void trm_model_gather_end(struct trm_model_gather *gather);
 /* Rank 0, between begin and end: gathers tensor `number` of state 0, the weights, or 1.., the optimizer states.
  * *values: (count) host, valid until the next call. context: struct trm_model_gather. */
 int trm_model_gather_tensor(void *context, int state, int number, const float **values);
+/* The same, into memory of the caller: to (count), host. */
+void trm_model_gather_copy(struct trm_model_gather *gather, int state, int number, float *to);
 
 /* The restoring of a model: each rank passes the values of its own slices, one parameter after the other. */
 struct trm_model_restore {

@@ -1,10 +1,9 @@
-/* Initial weights, checkpoints and resuming. */
+/* Initial weights and resuming. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ledger.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -27,22 +26,7 @@ void trm_checkpoint_free(struct trm_checkpoint *checkpoint)
   memset(checkpoint, 0, sizeof *checkpoint);
 }
 
-/* Returns the resolved options as YAML text. Caller frees with free(). */
-static char *restart_config_text(const struct trainer *t)
-{
-  const struct trm_options options = trainer_shares_options(t);
-  char *text = NULL;
-  size_t bytes = 0;
-  FILE *stream = open_memstream(&text, &bytes);
-  if (stream) {
-    trm_options_write(&options, stream, NULL);
-    fclose(stream);
-  }
-  return text;
-}
-
-/* Returns a text that identifies the validation rows: with one data set, equal texts mean equal rows. Caller frees. */
-static char *restart_validation_text(const struct trainer *t)
+char *trainer_validation_text(const struct trainer *t)
 {
   const struct trm_dataset *validation = t->splits.validation;
   double fraction;
@@ -52,145 +36,6 @@ static char *restart_validation_text(const struct trainer *t)
   if (fraction > 0)
     return trm_format("%g, %zu rows beside %zu", fraction, validation->rows, t->data->rows);
   return trm_strdup(validation->digest ? validation->digest : validation->path);
-}
-
-/* State that rank 0 gathers: first tensors, then local states. */
-struct checkpoint_sources {
-  struct trm_model_gather tensors;
-  struct trm_local_state_gather local_states;
-};
-
-static int restart_next_local_states(void *context, int rank, const struct trm_local_state **states, int *count)
-{
-  struct checkpoint_sources *sources = context;
-  trm_model_gather_end(&sources->tensors); /* all tensors are written */
-  return trm_local_state_gather_next(&sources->local_states, rank, states, count);
-}
-
-/* Rank 0: writes the checkpoint, whose position in the run and arrays the caller has set. */
-static int restart_write_file(struct trainer *t, const char *path, struct trm_checkpoint *c)
-{
-  TRM_CHECK(trm_lease_check(t->run_dir.lease));
-  char *config = restart_config_text(t), *validation = restart_validation_text(t);
-  c->seed = (uint64_t)t->options->run.seed;
-  c->batch = (uint64_t)t->options->train.batch;
-  c->epoch_loss = t->epoch_loss;
-  c->epoch_rows = t->epoch_rows;
-  c->best_loss = t->result->best_validation.loss;
-  c->best_accuracy = t->result->best_validation.accuracy;
-  c->best_updates = t->result->best_step;
-  c->stale_evaluations = t->stale_evaluations;
-  c->model_text = t->full_model.text;
-  c->loss_name = (char *)t->full_model.loss->name;
-  c->config = config;
-  c->data_digest = (char *)t->data->digest; /* read only, as all texts here */
-  c->validation = validation;
-  c->spec = t->full_model.spec;
-  c->class_names = t->data->class_names;
-  c->encoding = t->data->encoding;
-  for (int i = 0; i < c->states; i++)
-    c->state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
-  const enum trm_ledger_operation before = trm_ledger_enter(&(struct trm_ledger_call){.operation = TRM_LEDGER_WRITE});
-  const int status = t->modules->checkpoint->write(path, c, &t->full_model);
-  trm_ledger_leave(before);
-  free(config);
-  trm_free(validation);
-  return status;
-}
-
-/* Rank 0: writes a checkpoint of the trainer's and the sources' state. */
-static int restart_write_state(struct trainer *t, const char *path, struct checkpoint_sources *sources)
-{
-  struct trm_checkpoint c = {
-    .epoch = t->epoch,
-    .position = t->position,
-    .updates = t->strategy.updates,
-    .samples = t->samples,
-    .wall_s = trainer_wall(t),
-    .train_s = trainer_train_s(t),
-    .undone = t->strategy.undone,
-    .undones = t->strategy.undones,
-    .states = 1 + t->optimizer.states,
-    .read_tensor = trm_model_gather_tensor,
-    .read_tensor_context = &sources->tensors,
-    .local_state_ranks = sources->local_states.ranks,
-    .read_local_states = restart_next_local_states,
-    .read_local_states_context = sources,
-  };
-  return restart_write_file(t, path, &c);
-}
-
-int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather)
-{
-  return trm_model_gather_begin(gather, t->grid, &t->strategy, &t->full_model, &t->model);
-}
-
-/* Collective. Rank 0 writes the file. */
-static int restart_save_as(struct trainer *t, const char *path)
-{
-  struct checkpoint_sources sources;
-  trm_ledger_set_phase(TRM_LEDGER_CHECKPOINT, t->strategy.updates);
-  TRM_CHECK(trm_agree(t->comm, t->mode->save_local_state ? t->mode->save_local_state(t) : TRM_OK));
-  trm_local_state_gather_begin(&sources.local_states, t->comm, t->strategy.local_state, t->strategy.local_states);
-  TRM_CHECK(trainer_gather_begin(t, &sources.tensors));
-  int status = TRM_OK;
-  if (t->comm->rank == 0)
-    status = restart_write_state(t, path, &sources);
-  trm_model_gather_end(&sources.tensors);
-  trm_local_state_gather_end(&sources.local_states);
-  return trm_agree(t->comm, status);
-}
-
-int trainer_save(struct trainer *t)
-{
-  if (t->saved_at == t->strategy.updates)
-    return TRM_OK;
-  char *path = trm_checkpoint_files_path(&t->files, t->strategy.updates);
-  const int status = restart_save_as(t, path);
-  trm_free(path);
-  TRM_CHECK(status);
-  t->saved_at = t->strategy.updates;
-  if (t->comm->rank == 0)
-    trm_checkpoint_files_saved(&t->files, t->saved_at, (size_t)t->options->run.keep);
-  return TRM_OK;
-}
-
-/* Returns the path of best.h5; trm_free. */
-static char *restart_best_path(const struct trainer *t)
-{
-  return trm_format("%s/checkpoints/best.h5", t->options->run.dir);
-}
-
-int trainer_save_best(struct trainer *t)
-{
-  char *path = restart_best_path(t);
-  const int status = restart_save_as(t, path);
-  trm_free(path);
-  return status;
-}
-
-int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at)
-{
-  const struct trm_strategy *s = &t->strategy;
-  int status = TRM_OK;
-  trm_ledger_set_phase(TRM_LEDGER_CHECKPOINT, at->step);
-  if (t->comm->rank == 0) {
-    char *path = restart_best_path(t);
-    struct trm_checkpoint c = {
-      .epoch = at->epoch - 1,
-      .position = t->position - (t->samples - at->samples),
-      .updates = at->step,
-      .samples = at->samples,
-      .wall_s = at->wall_s,
-      .train_s = at->train_s,
-      .weights_only = 1,
-      .states = 1,
-      .state = {s->eval_weights ? s->eval_weights : s->w},
-    };
-    status = restart_write_file(t, path, &c);
-    trm_free(path);
-  }
-  return trm_agree(t->comm, status);
 }
 
 /* Reads the weights of model.init on rank 0 and broadcasts them. *w: (full_model.parameters), host, caller frees; NULL:
@@ -265,7 +110,7 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
   if (c->data_digest && t->data->digest && strcmp(c->data_digest, t->data->digest) != 0)
     return trm_error(TRM_USAGE, "data.file: %s was made with another data set than %s (the digests differ)", path,
                      t->data->path);
-  char *validation = restart_validation_text(t);
+  char *validation = trainer_validation_text(t);
   const bool same = strcmp(validation, c->validation ? c->validation : "none") == 0;
   trm_free(validation);
   if (!same)

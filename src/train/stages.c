@@ -8,7 +8,6 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/balance.h"
-#include "train/stop.h"
 #include "train/trainer.h"
 
 static int stages_of(const struct trainer *t)
@@ -189,8 +188,8 @@ static int stages_gradient_ready(void *context, int batch, size_t low, size_t hi
 
 static bool stages_stop_requested(void *context)
 {
-  (void)context;
-  return trm_stop_requested();
+  const struct stages_run *run = context;
+  return trainer_stop_requested(run->t);
 }
 
 static int stages_step(void *context, int batch, struct trm_loss_sums *sums)

@@ -3,7 +3,6 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/trace.h"
-#include "train/stop.h"
 #include "train/trainer.h"
 
 /* Ends the job after a failure of this rank alone, because the other ranks wait in collective calls. */
@@ -12,8 +11,10 @@ static void step_abort_on_failure(const struct trainer *t, int status)
   if (status == TRM_OK)
     return;
   trm_log_error();
-  if (t->comm->size > 1)
+  if (t->comm->size > 1) {
+    trainer_finish_save(t);
     trm_abort(status);
+  }
 }
 
 /* Sums the partial gradients in the flat interval [low, high) over the tensor axis. */
@@ -206,7 +207,7 @@ void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, 
 /* Returns more than 0 if a signal to stop has arrived on any rank of this copy of the model. Collective over these. */
 static double step_stop_requested(const struct trainer *t)
 {
-  double requested = trm_stop_requested();
+  double requested = trainer_stop_requested(t);
   if (t->grid->model->size > 1)
     t->grid->model->ops->allreduce(t->grid->model, &requested, 1, TRM_DOUBLE, TRM_SUM);
   return requested;
@@ -334,7 +335,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
   int status = TRM_OK;
   struct trm_batch_part part;
   *total = (struct trm_loss_sums){0};
-  s->halt = trm_stop_requested();
+  s->halt = trainer_stop_requested(t);
   if (t->data->streamed && t->options->simulate.gradients) /* no rows: all ranks of a node begin together */
     step_abort_on_failure(t, t->data->ops->fetch(t->data, t->epoch, t->position, t->position, &t->batch));
   while (s->ops->next_batch(s, end, &part)) {
@@ -346,7 +347,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
       continue;
     const int batch_status = step_train_batch(t, &batch, &sums);
     status = status == TRM_OK ? batch_status : status;
-    s->halt = status != TRM_OK || trm_stop_requested();
+    s->halt = status != TRM_OK || trainer_stop_requested(t);
     if (batch_status != TRM_OK || s->abandoned)
       continue;
     total->loss += sums.loss;
@@ -363,7 +364,7 @@ int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sum
   const uint64_t before = t->strategy.updates;
   int status = step_run_worker(t, end, sums);
   step_abort_on_failure(t, t->strategy.ops->quiesce(&t->strategy));
-  sums->stop_requests = trm_stop_requested();
+  sums->stop_requests = trainer_stop_requested(t);
   trm_loss_sums_allreduce(sums, t->comm);
   step_count_updates(t, before, sums);
   return trm_agree(t->comm, status);

@@ -272,7 +272,7 @@ static void train_plan_gathering(struct trainer *t)
   *bytes = trm_model_gather_bytes(t->grid, &t->strategy, &t->full_model, &t->model);
   if (t->options->run.checkpoint_every >= 0)
     states = trm_local_state_gather_bytes(t->comm, t->strategy.local_state, t->strategy.local_states);
-  *bytes = states > *bytes ? states : *bytes;
+  *bytes = (states > *bytes ? states : *bytes) + trainer_saves_open(t);
 }
 
 /* The ranks agree on what depends on their devices. Collective. */
@@ -375,6 +375,7 @@ static int train_begin(struct trainer *t)
 
 static void train_tear_down(struct trainer *t)
 {
+  trainer_saves_close(t);
   if (t->comm->rank == 0)
     trm_run_dir_close(&t->run_dir);
   trm_device_batch_free(&t->device_batch);
@@ -481,6 +482,8 @@ static int train_run(struct trainer *t)
   if (status != TRM_OK) {
     /* writes the summary of the failed run, and keeps the run's error message */
     char *reason = trm_strdup(trm_error_text());
+    if (trainer_await_save(t) != TRM_OK)
+      trm_log_error();
     train_conclude(t, "failed");
     trm_error(status, "%s", reason);
     trm_free(reason);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/axis.h"
+#include "core/background.h"
 #include "train/budget.h"
 #include "train/checkpoint_files.h"
 #include "train/device_batch.h"
@@ -14,6 +15,7 @@
 #include "train/staged_arrays.h"
 #include "train/train.h"
 #include "train/gather.h"
+#include "train/state_copy.h"
 
 /* Training on sparse rows with a row trainer (rows.c). All arrays: host, owned. */
 struct trainer_rows {
@@ -121,6 +123,19 @@ struct trainer_snapshots {
   double train_s, wall_s, virtual_s, clock_s; /* times there */
 };
 
+struct trainer_save; /* a file to write (save.c) */
+
+/* Checkpoints that are written while the run goes on (save.c). */
+struct trainer_saves {
+  bool in_background; /* the run makes such saves; this and the next two are equal on all ranks */
+  bool pending;       /* trainer_await_save has not been called since the latest of them */
+  uint64_t step;      /* updates of the state in the copy; UINT64_MAX: no whole state */
+  int local_state_ranks;             /* of that state */
+  struct trm_state_copy copy;        /* rank 0 */
+  struct trm_background *background; /* rank 0, owned; NULL: the run makes no such saves */
+  struct trainer_save *first;        /* rank 0: those since the latest trainer_await_save, owned */
+};
+
 struct trainer {
   /* -- of the caller, not owned */
   const struct trm_options *options;
@@ -166,6 +181,7 @@ struct trainer {
     struct trm_checkpoint checkpoint; /* without arrays */
   } resume;
   struct trm_checkpoint_files files;
+  struct trainer_saves saves;
 
   /* -- position in the run; these and the scores are equal on all ranks */
   uint64_t steps_per_epoch, steps; /* steps: of the whole run */
@@ -310,13 +326,28 @@ int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums
  * pipeline, or no training. */
 void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 
-/* Checkpoints (restart.c). All are collective. */
+/* Checkpoints (save.c). All are collective but for finish and stop_requested. */
 int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather); /* trm_model_gather_begin, of t */
-int trainer_save(struct trainer *t); /* writes checkpoints/step-N.h5, links last.h5, removes those beyond run.keep */
-int trainer_save_best(struct trainer *t);      /* writes checkpoints/best.h5 */
+/* Prepares saves in the background, by run.background. Returns the bytes of memory that they take on this rank. */
+size_t trainer_saves_open(struct trainer *t);
+void trainer_saves_close(struct trainer *t); /* not collective; waits for a save that is under way */
+/* Writes checkpoints/step-N.h5, links last.h5, removes those beyond run.keep. goes_on: the run does, and the file may
+ * be written in the background; then a failure of this save is returned by the next one or by trainer_await_save. */
+int trainer_save(struct trainer *t, bool goes_on);
+int trainer_save_best(struct trainer *t, bool goes_on); /* writes checkpoints/best.h5 */
 /* Writes checkpoints/best.h5 of the weights of evaluations as of an earlier step, without optimizer states: for
  * evaluation and model.init, not for resuming. */
 int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at);
+/* Waits for a save that is under way. Returns its failure. */
+int trainer_await_save(struct trainer *t);
+int trainer_finish_save(const struct trainer *t); /* the same of this rank alone, which is about to end the job */
+/* True after a signal, and after a save in the background has failed: the run ends at the next step. */
+bool trainer_stop_requested(const struct trainer *t);
+/* Returns a text that identifies the validation rows: with one data set, equal texts mean equal rows. Caller frees. Not
+ * collective (restart.c). */
+char *trainer_validation_text(const struct trainer *t);
+
+/* Resuming (restart.c). All are collective. */
 /* Finds run.resume's checkpoint, which rank 0 verifies, and reads all but its arrays: sets t->resume. close: not
  * collective. */
 int trainer_open_checkpoint(struct trainer *t);

@@ -1,8 +1,9 @@
-/* A library to preload: counts the system calls that change files below a folder, and lets one of them fail, or ends the
- * process there. Environment:
+/* A library to preload: counts the system calls that change files below a folder, and lets one of them fail, or ends
+ * the process there. Environment:
  *   FAULT_FOLDER  files whose path has this text are watched
  *   FAULT_AT      the number of the call that fails, from 1; 0: none
  *   FAULT         ENOSPC, EDQUOT, EIO (all later writes fail, too), EINTR (that call alone), or kill
+ *   FAULT_DELAY   seconds that each fsync takes: a slow disk
  *   FAULT_COUNT   a file to which a process with such calls writes their number at its end */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -58,7 +59,8 @@ static bool fault_now(bool writes)
   return fails;
 }
 
-static bool fault_of_file(int fd, bool writes)
+/* Returns true if the file is watched. */
+static bool fault_is_of(int fd)
 {
   char link[64], path[PATH_MAX];
   const int saved = errno;
@@ -68,7 +70,12 @@ static bool fault_of_file(int fd, bool writes)
   if (n <= 0)
     return false;
   path[n] = '\0';
-  return fault_watches(path) && fault_now(writes);
+  return fault_watches(path);
+}
+
+static bool fault_of_file(int fd, bool writes)
+{
+  return fault_is_of(fd) && fault_now(writes);
 }
 
 __attribute__((destructor)) static void fault_end(void)
@@ -100,9 +107,18 @@ ON_FILE(ssize_t, pwrite, true, (int fd, const void *data, size_t n, off_t at), (
         size_t, off_t)
 ON_FILE(ssize_t, pwrite64, true, (int fd, const void *data, size_t n, off64_t at), (fd, data, n, at), int, const void *,
         size_t, off64_t)
-ON_FILE(int, fsync, true, (int fd), (fd), int)
 ON_FILE(int, ftruncate, false, (int fd, off_t n), (fd, n), int, off_t)
 ON_FILE(int, ftruncate64, false, (int fd, off64_t n), (fd, n), int, off64_t)
+
+int fsync(int fd)
+{
+  NEXT(int, fsync, int);
+  const char *delay = getenv("FAULT_DELAY");
+  const bool fails = fault_of_file(fd, true);
+  if (delay && !fails && fault_is_of(fd))
+    usleep((useconds_t)(1e6 * atof(delay)));
+  return fails ? -1 : next(fd);
+}
 
 /* The descriptor is closed all the same, as in Linux. */
 int close(int fd)
