@@ -291,6 +291,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/fuzz/corpus \
 	tests/bench/README.md \
 	tests/bench/compare_torch.sh \
+	tests/bench/encrypted_io.sh \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/layouts_vs_torch.sh \
 	tests/bench/ledger.sh \

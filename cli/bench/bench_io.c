@@ -23,6 +23,7 @@ static const char usage[] =
   "removed.\n"
   "\n"
   "  --repeat=R  rounds (default 7)\n"
+  "  --cold      remove the file from the page cache before each reading, so that it is read from the disk\n"
   "  --json      one JSON object\n";
 
 enum { READ_BYTES = 128 << 10 };
@@ -55,12 +56,25 @@ static int io_read_plain(struct trm_comm *comm, const char *path, uint64_t bytes
 
 struct io_flags {
   int64_t repeat;
-  bool json;
+  bool json, cold;
 };
 #define AT(field) offsetof(struct io_flags, field)
 static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), "7", RANGE(1, 100000)},
                                           {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          {"cold", TRM_OPTION_BOOL, AT(cold), NULL, NO_RANGE},
                                           END_OF_FLAGS};
+
+/* Removes the file from the page cache. Collective. */
+static void io_forget(struct trm_comm *comm, const char *path)
+{
+  const int file = comm->rank == 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (file >= 0) {
+    fdatasync(file); /* what is not on the disk yet stays */
+    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    close(file);
+  }
+  comm->ops->barrier(comm);
+}
 
 static int io_measure(const struct call *call, const char *path)
 {
@@ -77,7 +91,11 @@ static int io_measure(const struct call *call, const char *path)
   double *set = trm_alloc(2 * rounds * sizeof *set, "bench: times"), *plain = set + rounds;
   int status = TRM_OK;
   for (size_t k = 0; k < rounds && status == TRM_OK; k++) {
+    if (f->cold)
+      io_forget(comm, path);
     status = trm_data_read_rate(path, comm, &set[k], &bytes);
+    if (f->cold)
+      io_forget(comm, path);
     if (status == TRM_OK)
       status = io_read_plain(comm, path, file_bytes, &plain[k]);
   }

@@ -139,11 +139,13 @@ static int cipher_unseal(const struct cipher_file *file, uint64_t chunk, uint8_t
                    (unsigned long long)cipher_place(file, chunk + 1) - 1);
 }
 
-/* Reads `count` chunks. */
+/* Reads `count` chunks. While they are decrypted the system reads as many more. */
 static int cipher_chunks_read(const struct cipher_file *file, uint64_t first, uint64_t count, uint8_t *to)
 {
   const size_t bytes = file->format.chunk_bytes;
   TRM_CHECK(cipher_pread(file, cipher_place(file, first), (size_t)count * bytes, to));
+  if (count > 1)
+    posix_fadvise(file->fd, (off_t)cipher_place(file, first + count), (off_t)(count * bytes), POSIX_FADV_WILLNEED);
   for (uint64_t i = 0; i < count; i++)
     TRM_CHECK(cipher_unseal(file, first + i, to + i * bytes));
   return TRM_OK;
