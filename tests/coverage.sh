@@ -1,7 +1,7 @@
 #!/bin/bash
 # Lines and branches of datasets, src/exchange and src/train that the tests run, by gcov and gcovr. Builds in
-# ./build-coverage, runs make check there and prints a table of the files and of the folders. Fails if fewer than
-# 97 % of the lines or 88 % of the branches are run.
+# ./build-coverage, runs make check there and prints a table of the files and of the folders. The aim is 97 % of the
+# lines and 88 % of the branches.
 #
 #   tests/coverage.sh [TEST...]    only these: tests/unit/test_import tests/train.sh; none: all
 #   tests/coverage.sh table        the table of what has run since the build
@@ -16,6 +16,7 @@ if [ "${1-}" != table ]; then
     "$top/configure" --quiet --without-cuda CFLAGS='-O1 -g --coverage -fprofile-update=atomic' || fail configure
   export TRM_TEST_RANKS=${TRM_TEST_RANKS-1 2 3} TRM_TEST_QUICK=1
   make -s -j2 > build.log 2>&1 || { tail -20 build.log; fail build; }
+  tests=()
   [ $# = 0 ] || tests=("TESTS=$*")
   make -s check "${tests[@]}" || echo "some tests failed, see $PWD/test-suite.log: their coverage is counted"
 fi
@@ -24,12 +25,6 @@ gcovr --root "$top" --filter "$top/datasets/" --filter "$top/src/exchange/" --fi
   --json coverage.json datasets src > /dev/null 2> gcovr.log || { tail -5 gcovr.log; fail gcovr; }
 summary() { gcovr --root "$top" --add-tracefile coverage.json "$@"; }
 summary
-summary --branches | tail -4
 for folder in datasets src/exchange src/train; do
-  printf '%-14s %s\n' $folder "$(summary --filter "$top/$folder/" --print-summary --output /dev/null |
-    awk '/^(lines|branches)/ { printf "%s %s of %s  ", $1, $2, $6 }')"
+  echo "$folder:" $(summary --filter "$top/$folder/" --print-summary --output /dev/null | grep -E '^(lines|branches)')
 done
-summary --fail-under-line 97 --fail-under-branch 88 > /dev/null ||
-  fail "less than 97 % of the lines or 88 % of the branches"
-pass "coverage"
-finish

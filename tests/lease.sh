@@ -76,4 +76,10 @@ ends 1 b
 grep -q 'b/lease: another job has taken the run directory' b.log || { cat b.log; fail "b: no message"; }
 [ "$(cat b/lease)" = "$elsewhere" ] || fail "b: the lease of another job was removed"
 pass "a job that has lost its lease ends, and leaves the other's"
+
+mkdir -p c/lease && touch -d '-1 hour' c/lease
+timeout 30 "$TRIREME" train config.yaml --run.dir=c > c.log 2>&1
+[ $? = 1 ] && grep -q 'c/lease: cannot be read: Is a directory' c.log && [ -d c/lease ] ||
+  { cat c.log; fail "a folder in the place of the lease"; }
+pass "a folder in the place of the lease is refused"
 finish

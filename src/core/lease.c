@@ -93,7 +93,7 @@ static bool lease_process_gone(const struct lease_process *process)
 
 /* -- the file */
 
-/* Reads it. Sets *renewed to its time. False: there is none. */
+/* Reads it. Sets *renewed to its time. False, with errno: there is none, or it cannot be read. */
 static bool lease_read(const char *path, char text[LEASE_TEXT], time_t *renewed)
 {
   struct stat info;
@@ -102,11 +102,13 @@ static bool lease_read(const char *path, char text[LEASE_TEXT], time_t *renewed)
   if (file < 0)
     return false;
   const ssize_t n = read(file, text, LEASE_TEXT - 1);
+  const int reason = errno;
   text[n > 0 ? n : 0] = '\0';
   if (renewed)
     *renewed = fstat(file, &info) == 0 ? info.st_mtime : 0;
   close(file);
-  return true;
+  errno = reason;
+  return n >= 0;
 }
 
 /* Writes a file of its own name. *now: its time, by the clock of the file system. Returns 0, or errno. */

@@ -52,8 +52,10 @@ static void encrypted_file(struct fuzz_input input)
   }
   char *bytes = malloc(sound.count);
   memcpy(bytes, sound.bytes, sound.count);
-  for (size_t i = 0; i + 3 <= input.count; i += 3)
-    bytes[((unsigned char)input.bytes[i] * 256u + (unsigned char)input.bytes[i + 1]) % sound.count] += input.bytes[i + 2];
+  for (size_t i = 0; i + 3 <= input.count; i += 3) {
+    const size_t at = (unsigned char)input.bytes[i] * 256u + (unsigned char)input.bytes[i + 1];
+    bytes[at % sound.count] += input.bytes[i + 2];
+  }
   const size_t cut = input.count % 3 == 2 ? (unsigned char)input.bytes[input.count - 1] + 1u : 0;
   const int same = cut == 0 && memcmp(bytes, sound.bytes, sound.count) == 0;
   const char *path = fuzz_file("encrypted", (struct fuzz_input){bytes, sound.count - cut});
