@@ -1,7 +1,7 @@
 #!/bin/bash
 # A Slurm of one node, started for this test: the batch script of the quickstart is submitted as a user would, with
 # srun and with mpiexec, signaled so that it requeues and finishes, and as an array; commands that differ between ranks.
-# Then a Slurm of two nodes, for a heterogeneous job.
+# Then a Slurm of two nodes, for a heterogeneous job, and for one that loses a node.
 set -u
 . "$(dirname "$0")/lib.sh"
 
@@ -201,4 +201,39 @@ wait_for "$job"
 grep -q '"ranks":2' run-het/summary.json || { cat hybrid-"$job".log; fail "hetjob.sbatch: not a job of two ranks"; }
 has_loss_of_one_rank run-het || fail "hetjob.sbatch: not the loss of one rank"
 pass "a heterogeneous job: a rank on $fast, one on the CPU, the loss of one rank"
+
+# A node of a job is lost, its slurmd and all that it has started: trireme run goes on with the node that is left, and to
+# the weights of an undisturbed run.
+cat > lost.yaml << 'EOT'
+model: mlp 784-16-10 relu
+data: {file: small.h5}
+train: {steps: 1000, epochs: 1000, batch: 32}
+parallel: {threads: 1}
+run: {dir: run-lost, lanes: 2, checkpoint_every: 50, stall_after: 1, stall_abort: 2}
+log: {every: 10, quiet: yes}
+EOT
+cat > lost.sbatch << 'EOT'
+#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --no-kill --output=lost.log
+"$TRIREME" run -- srun --nodelist={hosts} --nodes={nodes} --ntasks={ranks} "$TRIREME" train lost.yaml
+echo "ended with status $?"
+EOT
+"$TRIREME" train lost.yaml --run.dir=run-whole > whole.log 2>&1 || { cat whole.log; fail "one rank"; }
+job=$(sbatch --parsable lost.sbatch) || fail "sbatch"
+for _ in $(seq 1500); do
+  [ -e run-lost/checkpoints/last.h5 ] && break
+  sleep 0.02
+done
+rank=$(sed -n 's/^{"rank":1,.*"pid":\([0-9]*\),.*/\1/p' run-lost/ledger/node-*.jsonl)
+kill -KILL "$(cat "$state/slurmd-two.pid")" "$(awk '{ print $4 }' "/proc/$rank/stat")" "$rank" ||
+  { cat lost.log; fail "no second node"; }
+for _ in $(seq 450); do
+  grep -qs '^ended with' lost.log && break
+  sleep 0.2
+done
+slurmd -N two # the job is complete when all its nodes say so
+grep -q '^ended with status 0' lost.log && grep -q 'run: restart 1 of 10 in 1 s' lost.log &&
+  grep -q 'run: 1 of 2 hosts answer: 1 rank$' lost.log && [ "$(json_number ranks run-lost/summary.json)" = 1 ] ||
+  { cat lost.log; fail "a lost node: $(squeue 2>&1)"; }
+equal run-whole run-lost "a lost node"
 finish
