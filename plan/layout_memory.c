@@ -9,6 +9,7 @@
 #include "train/buckets.h"
 #include "train/pipeline.h"
 #include "train/staged_arrays.h"
+#include "train/state_copy.h"
 
 /* Measured bytes, with MPICH and HDF5: of MPI in a job of several ranks, and of MPI for each rank on the node; of the
  * program during its first step; of HDF5 for a checkpoint. */
@@ -245,6 +246,21 @@ static double layout_memory_gather_bytes(const struct trm_layout_job *job, const
   return FILE_BYTES + (divided || by_interval ? layout_memory_largest_tensor(job->full_model) + slice : 0);
 }
 
+/* Bytes of rank 0's copy of the state, from which checkpoints are written in the background (state_copy.h); without
+ * the local states of asynchronous methods. */
+static double layout_memory_copy_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
+                                       const struct trm_model *model, bool by_interval)
+{
+  const enum trm_background_saves choice = job->options->run.background;
+  const bool whole = layout->size[TRM_AXIS_PIPELINE] * layout->size[TRM_AXIS_TENSOR] == 1 && !by_interval;
+  struct trm_optimizer optimizer;
+  if (choice == TRM_BACKGROUND_NO || (choice == TRM_BACKGROUND_AUTO && !whole && job->nodes > 1) ||
+      !trm_state_copy_is_used(job->options, job->rows) ||
+      trm_optimizer_create(&optimizer, job->options, model) != TRM_OK)
+    return 0;
+  return sizeof(float) * (double)job->full_model->parameters * (1 + optimizer.states);
+}
+
 /* Bytes that MPI takes to add the largest bucket of gradients (mpi/sync). Ranks that share memory have no buckets. */
 static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
                                          const struct trm_model *model)
@@ -291,7 +307,8 @@ static int layout_memory_of_stage(const struct trm_layout_job *job, const struct
                trm_layout_tied_bytes(models, stage, 0) +
                layout_memory_message_bytes(models, stage, trm_layout_micro_batch_rows(job, layout)) +
                fmax(layout_memory_bucket_bytes(job, layout, &models->model[stage]), /* not at the same time */
-                    stage ? 0 : layout_memory_gather_bytes(job, layout, models, by_interval)),
+                    stage ? 0 : layout_memory_gather_bytes(job, layout, models, by_interval)) +
+               (stage ? 0 : layout_memory_copy_bytes(job, layout, &models->model[0], by_interval)),
              [TRM_LAYOUT_DATA] = windows * job->nodes / job->ranks + batches,
              [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] + STEP_BYTES +
                                     (job->ranks > 1 && !job->has_communicated ? PEERS_BYTES : 0) +

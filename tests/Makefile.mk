@@ -300,6 +300,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/calibrate.sh \
 	tests/bench/plan_vs_train.sh \
 	tests/bench/predict.sh \
+	tests/bench/saves.sh \
 	tests/bench/scaling.sh \
 	tests/bench/virtual.sh \
 	tests/bench/torch_layouts.py \

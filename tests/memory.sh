@@ -28,6 +28,13 @@ for ranks in 1 2; do
   planned $ranks --data.file=text.h5 "$gpt" --optim.name=adamw --optim.lr=1e-3 --train.batch=24 --parallel.threads=1
   planned $ranks --data.file=digits.h5 "--model=mlp 784-2048-1024-10 relu" --optim.momentum=0.9 --parallel.threads=1
 done
+# A copy of the state, from which a checkpoint is written in the background.
+planned 1 --data.file=digits.h5 "--model=mlp 784-2048-1024-10 relu" --optim.momentum=0.9 --parallel.threads=1 \
+  --run.checkpoint_every=1
+copied=$(of run max_resident_bytes)
+planned 1 --data.file=digits.h5 "--model=mlp 784-2048-1024-10 relu" --optim.momentum=0.9 --parallel.threads=1 \
+  --run.checkpoint_every=1 --run.background=no
+at_least "$((copied - $(of run max_resident_bytes)))" 28000000 || fail "a copy of 30 MB is not there: $copied bytes"
 # A checkpoint gathers the largest tensor from its parameter servers, here nearly all weights, or a peer's local states.
 for method in asgd adpsgd; do
   planned 2 --data.file=digits.h5 "--model=mlp 784-4096-10 relu" --optim.momentum=0.9 --parallel.threads=1 \
