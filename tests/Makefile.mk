@@ -315,6 +315,12 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/gpu/table.awk \
 	tests/lib.sh \
 	tests/mutations.sh \
+	tests/mutations/async.sh \
+	tests/mutations/data.sh \
+	tests/mutations/kernels.sh \
+	tests/mutations/layers.sh \
+	tests/mutations/sync.sh \
+	tests/mutations/trainer.sh \
 	tests/reference/check_onnx.py \
 	tests/reference/check_safetensors.py \
 	tests/reference/gpt2.safetensors \

@@ -1,0 +1,93 @@
+# shellcheck shell=bash
+# Asynchronous methods.
+mutation 'easgd: the center does not move' mpi/async/easgd.c 's/center\[i\] \+= d\[i\];/;/' test_async_peers 2
+mutation 'easgd: the worker does not move' mpi/async/easgd.c \
+  's/subtract = \{\.rule = TRM_UPDATE_SGD, \.rate = 1,/subtract = {.rule = TRM_UPDATE_SGD, .rate = 0,/' \
+  test_async_peers 2
+mutation 'easgd: alpha of one worker' mpi/async/easgd.c 's/0\.9 \/ w->workers/0.9/' test_async_peers 2
+mutation 'eamsgd: plain steps' mpi/async/easgd.c \
+  's/nesterov\.update\.rule = TRM_UPDATE_NESTEROV/nesterov.update.rule = TRM_UPDATE_SGD/' test_async_peers 2
+mutation 'eamsgd: momentum 0.9' mpi/async/easgd.c 's/s->momentum : 0\.99/s->momentum : 0.9/' test_async_peers 2
+mutation 'adpsgd: the passive rank keeps its weights' mpi/async/adpsgd.c \
+  's/call->out\[i\] = x\[i\] = 0\.5f/call->out[i] = 0.5f/' test_async_peers 2
+mutation 'adpsgd: a quarter' mpi/async/adpsgd.c \
+  's/0\.5f \* \(x\[i\] \+ call->in\[i\]\)/0.25f * (3 * x[i] + call->in[i])/' test_async_peers 2
+mutation 'ssp: one clock more' mpi/async/ssp.c \
+  's/needed = clock - \(int64_t\)ssp_slack\(s\);/needed = clock - (int64_t)ssp_slack(s) - 1;/' test_async_ssp 2
+mutation 'ssp: replies not held back' mpi/async/ssp.c \
+  's/if \(\(double\)\*chunk->clock < call->value\[CLOCK\]\)/if (0)/' test_async_ssp 2
+mutation 'ssp: own gradients not seen' mpi/async/ssp.c \
+  's/for \(int64_t c = from; c < clock; c\+\+\)/for (int64_t c = from; c < from; c++)/' test_async_ssp 2
+mutation 'ssp: own steps of one number' mpi/async/ssp.c 's/update\.step = \(uint64_t\)c \+ 1;/update.step = 1;/' \
+  test_async_ssp 2
+mutation 'ssp: states not copied' mpi/async/ssp.c '/ssp_copy/,/^}/s/i < ssp->own\.states/i < 0/' test_async_ssp 2
+mutation 'essp: the newest are not requested' mpi/async/ssp.c \
+  's/ssp_request\(s, chunk, w->seen\[chunk\] \+ 1\)/ssp_request(s, chunk, w->seen[chunk])/' test_async_ssp 2
+mutation 'sgp: y is not halved' mpi/async/sgp.c 's/weight\[i\] \+= sgp->half\[i\];/weight[i] += 2 * sgp->half[i];/' \
+  test_async_peers 2
+mutation 'sgp: a push does not wait' mpi/async/sgp.c \
+  's/if \(call->value\[ITERATION\] > state\[BEGUN\] \+ \(double\)s->options->overlap\)/if (0)/' test_async_peers 2
+mutation 'softsync: the first gradient' mpi/async/softsync.c \
+  's/\+\+chunk->method_state\[WAITING\] < count/++chunk->method_state[WAITING] < 1/' test_async_server_weights 3
+mutation 'softsync: a sum, no mean' mpi/async/softsync.c \
+  's/server_weights_axpy\(s, scale \/ count, trained/server_weights_axpy(s, scale, trained/' \
+  test_async_server_weights 2
+mutation 'asgd: one rate of a period' mpi/async/asgd.c \
+  's/if \(asgd->batches == s->options->tau\)/if (asgd->batches == s->options->tau + 1)/' test_async_server_weights \
+  2
+mutation 'assignment: parts without rest' mpi/async/batch_assignment.c \
+  's/\(assigned \+ a->parts - 1\) \/ a->parts/assigned \/ a->parts/' test_batch_assignment 2
+mutation 'assignment: static ranks take all' mpi/async/batch_assignment.c \
+  's/i % \(size_t\)a->workers == \(size_t\)a->worker/true/' test_batch_assignment 2
+mutation 'asgd, tau > 1: no local step' mpi/async/asgd.c 's/\.rate = \(float\)rate/.rate = 0/' \
+  test_async_server_weights 2
+mutation 'asgd, tau > 1: sends the last gradient alone' mpi/async/gradient_sum.c \
+  's/server_weights_axpy\(s, rate \* scale/if (batch == s->options->tau) &/' test_async_server_weights 2
+mutation 'asgd, tau > 1: sum not cleared' mpi/async/asgd.c 's/if \(asgd->sum\)$/if (!asgd)/' \
+  test_async_server_weights 2
+mutation 'asgd, tau > 1: sends unclipped gradients' mpi/async/gradient_sum.c 's/rate \* scale/rate/' \
+  test_async_server_weights 2
+mutation 'asgd, tau > 1: local steps unclipped' mpi/async/asgd.c 's/\.scale = \(float\)scale/.scale = 1/' \
+  test_async_server_weights 2
+mutation 'asgd, tau > 1: one rate for a period' mpi/async/asgd.c \
+  's/asgd->rates \+= rate/asgd->rates = rate * (asgd->batches + 1)/' test_async_server_weights 1
+mutation 'asgd, tau > 1: no decay in local steps' mpi/async/asgd.c 's/step\.l2 = .*/step.l2 = 0;/' \
+  test_async_server_weights 1
+mutation 'asgd: rate=staleness ignored' mpi/async/asgd.c 's, / server_weights_rate_divisor\(s\, call\),,' \
+  test_async_server_weights 3
+mutation 'asgd: clipping off' mpi/async/server_weights.c 's/update\.scale = \(float\)scale/update.scale = 1/' \
+  test_async_server_weights 2
+mutation 'softsync: rate=staleness ignored' mpi/async/softsync.c 's, / server_weights_rate_divisor\(s\, call\),,' \
+  test_async_server_weights 3
+mutation 'softsync: restored clocks count gradients' mpi/async/softsync.c \
+  's, / softsync_gradients_per_update\(s\)\),),' test_async_server_weights 2
+mutation 'softsync: clocks not restored' mpi/async/softsync.c 's/worker_gradients\(s, updates\) \//0 */' \
+  test_async_server_weights 2
+mutation 'dcasgd: squares of the unclipped gradient' mpi/async/dcasgd.c \
+  's/\(scale \* g\[i\]\) \* \(scale \* g\[i\]\)/g[i] * g[i]/' test_async_server_weights 2
+mutation 'dcasgd: correction by the unclipped gradient' mpi/async/dcasgd.c \
+  's/strength \* \(scale \* g\[i\]\)/strength * g[i]/' test_async_server_weights 2
+mutation 'dcasgd: memory and 1 - memory exchanged' mpi/async/dcasgd.c \
+  's/memory \* squares\[i\] \+ \(1 - memory\)/(1 - memory) * squares[i] + memory/' test_async_server_weights 2
+mutation 'keuper: no gate' mpi/async/keuper.c 's/accepts = .*;/accepts = true;/' test_async_turns 2
+mutation 'keuper: gate closed' mpi/async/keuper.c 's/accepts = .*;/accepts = false;/' test_async_turns 2
+mutation 'keuper: gate reversed' mpi/async/keuper.c 's/(accepts = .*) < /\1 > /' test_async_turns 2
+mutation 'keuper: always to the next rank' mpi/async/keuper.c \
+  's/draw \+ \(draw >= s->comm->rank\)/(s->comm->rank + 1) % s->comm->size/' test_async_turns 4
+mutation 'adpsgd: always one partner' mpi/async/adpsgd.c 's/peers_draw\(s, passive\)/0/' test_async_turns 4
+mutation 'peers: one draw for all batches' mpi/async/peers.c 's/\(uint64_t\)peers_of\(s\)->batches, word/0, word/' \
+  test_async_turns 4
+mutation 'peers: one draw for all ranks' mpi/async/peers.c 's/\(uint32_t\)s->comm->rank/0/' test_async_turns 4
+mutation 'sgp: always to the next rank' mpi/async/sgp.c 's/= \(int\)\(sgp->iteration % sgp->distances\)/= 0/' \
+  test_async_turns 4
+mutation 'sgp: steps not divided by y' mpi/async/sgp.c 's, / sgp->peers.weight\[chunk\],,' test_async_turns 4
+mutation 'sgp: halves for a worker that has failed' mpi/async/sgp.c 's/state\[BEGUN\] == -INFINITY/false/' \
+  test_schedules 1
+mutation 'the batch of a failed worker is dropped' mpi/async/batch_assignment.c \
+  's/assignment_add_undone\(a, a->assigned\)/(void)a/' test_schedules 1
+mutation 'hogwild: staleness 0' mpi/async/hogwild.c 's/staleness = begun - h->seen/staleness = 0/' test_hogwild 2
+mutation 'hogwild: clock not read with the weights' mpi/async/hogwild.c 's/h->seen = shared_counters_read.*/;/' \
+  test_hogwild 2
+mutation 'sync: no overlap' mpi/sync/sync.c 's/while \(s->buckets_begun < s->buckets &&/while (0 \&\&/' test_sync 2
+mutation 'rate frozen between evaluations' src/train/step.c \
+  's/trm_schedule_rate\(t->options, part->batch/trm_schedule_rate(t->options, t->strategy.updates/' async.sh

@@ -1,0 +1,65 @@
+# shellcheck shell=bash
+# The loop over steps and epochs, evaluations, resuming.
+mutation 'rate of the next step' src/train/step.c \
+  's/trm_schedule_rate\(t->options, part->batch,/trm_schedule_rate(t->options, part->batch + 1,/' test_trainer 1
+mutation 'rate by steps of one epoch' src/train/step.c \
+  's/part->batch, t->steps, t->steps_per_epoch/part->batch, t->steps_per_epoch, t->steps_per_epoch/' test_trainer 1
+mutation 'patience + 1' src/train/epochs.c \
+  's/t->stale_evaluations >= \(uint64_t\)patience/t->stale_evaluations > (uint64_t)patience/' test_trainer 1
+mutation 'patience never reset' src/train/epochs.c 's/  t->stale_evaluations = 0;/  ;/' test_trainer 1
+mutation 'a worse score is the best' src/train/epochs.c \
+  's/validation\.loss < t->result->best_validation\.loss/validation.loss > t->result->best_validation.loss/' \
+  test_trainer 1
+mutation 'stop_delta ignored' src/train/epochs.c 's/ - t->options->train\.stop_delta;/;/' test_trainer 1
+mutation 'epochs: drop_last ignored at the end' src/train/epochs.c \
+  's/left == 0 \|\| \(t->options->data\.drop_last && left < \(size_t\)t->options->train\.batch\)/left == 0/' \
+  test_trainer 1
+mutation 'epochs: counted from the steps of a smaller set' src/train/train.c \
+  's/rows \/ batch : \(rows \+ batch - 1\) \/ batch/rows \/ batch : rows \/ batch/' test_trainer 1
+mutation 'epochs: loss summed over the whole run' src/train/step.c \
+  's/if \(t->position == 0\)$/if (t->samples == 0)/' test_trainer 1
+mutation 'evaluations one step late' src/train/epochs.c \
+  's/step \/ \(uint64_t\)every > before \/ \(uint64_t\)every/(step - 1) \/ (uint64_t)every > before \/ (uint64_t)every/' \
+  test_trainer 1
+mutation 'checkpoints: no one at the end' src/train/epochs.c \
+  's/end \|\| early \|\| epochs_is_due\(before/early || epochs_is_due(before/' test_trainer 1
+mutation 'resume: from the oldest' src/train/checkpoint_files.c \
+  's/return \(x > y\) - \(x < y\);/return (x < y) - (x > y);/' test_resume 1
+mutation 'resume: the best forgotten' src/train/restart.c \
+  's/t->result->best_validation = \(struct trm_score\)\{c->best_loss, c->best_accuracy\};/;/' test_resume 1
+mutation 'resume: patience forgotten' src/train/restart.c 's/t->stale_evaluations = c->stale_evaluations;/;/' \
+  test_resume 1
+mutation 'resume: position forgotten' src/train/restart.c 's/  t->position = c->position;/  t->position = 0;/' \
+  test_resume 1
+mutation 'resume: samples forgotten' src/train/restart.c 's/  t->samples = c->samples;/  ;/' test_resume 1
+mutation 'resume: epoch sums forgotten' src/train/restart.c 's/  t->epoch_loss = c->epoch_loss;/  ;/' test_resume 1
+mutation 'resume: another seed' src/train/restart.c 's/if \(c->seed != \(uint64_t\)t->options->run\.seed\)/if (0)/' \
+  test_resume 1
+mutation 'resume: another data set' src/train/restart.c \
+  's/if \(c->data_digest && t->data->digest && strcmp/if (0 \&\& strcmp/' test_resume 1
+mutation 'resume: a damaged checkpoint' src/train/checkpoint_files.c \
+  's/if \(ops->verify\(candidate\) == TRM_OK\)/if (true)/' test_resume 1
+mutation 'resume: an average from nothing' src/train/restart.c \
+  's/trm_model_restore_parameter\(&restore, average, p, values\)/TRM_OK/' test_sync_state 1
+mutation 'micro-batches: gradients overwritten' src/train/step.c 's/pass\.beta = i \? 1 : 0;/pass.beta = 0;/' \
+  test_step 1
+mutation 'micro-batches: one scale too many' src/train/step.c \
+  's/1\.0f \/ \(float\)\(rows->batch_high - rows->batch_low\)/1.0f \/ (float)(rows->high - rows->low)/' test_sync 1
+mutation 'evaluation: the last rows left out' src/train/evaluate.c \
+  's/\(max_rows \+ batch - 1\) \/ batch/max_rows \/ batch/' test_trainer 1
+mutation 'evaluation: rows of one rank' src/train/evaluate.c \
+  's/comm->ops->allreduce\(comm, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM\);/;/' test_sync 2
+mutation 'confusion: transposed' src/train/evaluate.c \
+  's/\[\(size_t\)rows->target_class\[i\] \* classes \+ \(size_t\)trm_predicted_class\(e->scores \+ i \* c, c\)\]/[(size_t)trm_predicted_class(e->scores + i * c, c) * classes + (size_t)rows->target_class[i]]/' \
+  test_scores 1
+mutation 'predicted class of one score' src/train/evaluate.c 's/return scores\[0\] > 0;/return scores[0] >= 0;/' \
+  test_scores 1
+mutation 'staleness: maximum not merged' src/train/staleness.c 's/if \(from->max > to->max\)/if (0)/' test_staleness 1
+mutation 'staleness: quantile one too high' src/train/staleness.c \
+  's/\(double\)passed >= fraction/(double)passed > fraction/' test_staleness 1
+mutation 'slow: factor below 1' src/train/slowdown.c 's/elapsed_s \* fmax\(1, factor\)/elapsed_s * factor/' \
+  test_slowdown 1
+mutation 'outage: its own time forgotten' src/train/slowdown.c \
+  's/end \+= to - fmax\(from, began_s\)/end += to - from/' test_slowdown 1
+mutation 'outage: at its end' src/train/slowdown.c \
+  's/if \(to > began_s && from < end\)/if (to >= began_s \&\& from <= end)/' test_slowdown 1
