@@ -35,30 +35,30 @@ mutation 'margin: the sign of 0 is 1' kernels/cpu/loss.c 's/t > 0 \? z > 0 : z <
 mutation 'sum of losses: ignored rows counted' kernels/cpu/loss.c 's/counted \+= .*;/counted++;/' 'test_kernels:sums of losses' 1
 mutation 'momentum: dampened' kernels/cpu/update.c   \
   's/m\[i\] = momentum \* m\[i\] \+ \(scale \* g\[i\] \+ l2 \* w\[i\]\)/m[i] = momentum * m[i] + (1 - momentum) * (scale * g[i] + l2 * w[i])/' \
-  test_optimizer 1
+  'test_kernels:updates' 1
 mutation 'nesterov: without its look ahead' kernels/cpu/update.c 's/\(gradient \+ momentum \* m\[i\]\)/m[i]/' \
-  test_optimizer 1
+  'test_kernels:updates' 1
 mutation 'lars: the rate not in the momentum' kernels/cpu/update.c \
-  's/momentum \* m\[i\] \+ rate \* \(scale/momentum * m[i] + (scale/' test_optimizer 1
+  's/momentum \* m\[i\] \+ rate \* \(scale/momentum * m[i] + (scale/' 'test_kernels:updates' 1
 mutation 'adagrad: epsilon under the root' kernels/cpu/update.c \
-  's/\(sqrtf\(m\[i\]\) \+ epsilon\)/sqrtf(m[i] + epsilon)/' test_optimizer 1
+  's/\(sqrtf\(m\[i\]\) \+ epsilon\)/sqrtf(m[i] + epsilon)/' 'test_kernels:updates' 1
 mutation 'adam: epsilon before the bias correction' kernels/cpu/update.c \
-  '0,/\(sqrtf\(v\[i\]\) \* root \+ epsilon\)/s//((sqrtf(v[i]) + epsilon) * root)/' test_optimizer 1
+  '0,/\(sqrtf\(v\[i\]\) \* root \+ epsilon\)/s//((sqrtf(v[i]) + epsilon) * root)/' 'test_kernels:updates' 1
 mutation 'adam: no bias correction of the mean' kernels/cpu/update.c 's/it->step = .*;/it->step = rate;/' \
-  test_optimizer 1
+  'test_kernels:updates' 1
 mutation 'adam: bias correction one step late' kernels/cpu/update.c \
-  's/const double t = \(double\)it->opt->step;/const double t = (double)it->opt->step + 1;/' test_optimizer 1
+  's/const double t = \(double\)it->opt->step;/const double t = (double)it->opt->step + 1;/' 'test_kernels:updates' 1
 mutation 'adamw: decay of adam' kernels/cpu/update.c \
-  's/opt->rule == TRM_UPDATE_ADAMW \? 1 - opt->rate \* opt->decay : 1/1/' test_optimizer 1
+  's/opt->rule == TRM_UPDATE_ADAMW \? 1 - opt->rate \* opt->decay : 1/1/' 'test_kernels:updates' 1
 mutation 'adamw: decay without the rate' kernels/cpu/update.c 's/1 - opt->rate \* opt->decay/1 - opt->decay/' \
-  test_optimizer 1
-mutation 'lamb: decay not in the direction' kernels/cpu/update.c 's/ \+ decay \* w\[i\];/;/' test_optimizer 1
+  'test_kernels:updates' 1
+mutation 'lamb: decay not in the direction' kernels/cpu/update.c 's/ \+ decay \* w\[i\];/;/' 'test_kernels:updates' 1
 mutation 'clipping by the squared norm' kernels/cpu/update.c \
-  's/norm = sqrt\(step->norm_squared\)/norm = step->norm_squared/' test_step 1
+  's/norm = sqrt\(step->norm_squared\)/norm = step->norm_squared/' 'test_kernels:a step|trust' 1
 mutation 'a step with a loss that is not finite' kernels/cpu/update.c \
-  's/step->skip = !isfinite\(step->loss\)/step->skip = 0/' test_step 1
+  's/step->skip = !isfinite\(step->loss\)/step->skip = 0/' 'test_kernels:a step|trust' 1
 mutation 'trust ratio: without the decay' kernels/cpu/update.c 's/ \+ \(double\)call->update\.l2 \* w\)/)/' \
-  test_step 1
+  'test_kernels:a step|trust' 1
 mutation 'layer norm: variance of d - 1' kernels/cpu/norm.c \
   's/mean, d\) \/ \(double\)d \+ it->epsilon/mean, d) \/ (double)(d - 1) + it->epsilon/' 'test_kernels:layer norm' 1
 mutation 'layer norm: epsilon outside the root' kernels/cpu/norm.c \
