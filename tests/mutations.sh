@@ -37,12 +37,12 @@ suite() (
     *) bash "$tree/tests/run_matrix.sh" "tests/unit/$1" ;;
   esac > "$work/suite.log" 2>&1
 )
-# build SUITE...: builds the program, and these suites' programs
+# build SUITE...: builds the programs of these suites; scripts need trireme
 build() {
   local programs
-  programs=$(printf '%s\n' "$@" | sed -n 's,^\(test_[a-z_0-9]*\).*,tests/unit/\1,p' | sort -u)
+  programs=$(printf '%s\n' "$@" | sed -n 's,^\(test_[a-z_0-9]*\).*,tests/unit/\1,p; s,.*\.sh$,trireme,p' | sort -u)
   # shellcheck disable=SC2086 # several
-  make -s -j2 -C "$tree/build" trireme $programs > build.log 2>&1
+  make -s -j2 -C "$tree/build" $programs > build.log 2>&1
 }
 
 # -- the copy, and its suites without a mutation
