@@ -11,12 +11,13 @@
 #include "cli/command.h"
 #include "cli/run_state.h"
 #include "cli/status_ledger.h"
+#include "core/audit.h"
 #include "core/document.h"
 #include "core/memory.h"
 #include "core/status.h"
 
 static const char usage[] =
-  "usage: trireme status RUN [--exit-code]\n"
+  "usage: trireme status RUN [--exit-code] [--audit]\n"
   "\n"
   "Prints the state of a run, from the files in its directory: finished, stopped, failed, stalled\n"
   "or not ended; the latest losses, with step and epoch; and what each rank of a run that goes on\n"
@@ -24,13 +25,16 @@ static const char usage[] =
   "\n"
   "  --exit-code  the exit status is the run's, for batch scripts: 0 finished; 3 stopped by a\n"
   "               signal after a checkpoint, to be resumed; 1 failed; 4 stalled, to be resumed;\n"
-  "               5 not ended: running, or killed. Without this flag 0. In any case 2: there is no run.\n";
+  "               5 not ended: running, or killed. Without this flag 0. In any case 2: there is no run.\n"
+  "  --audit      verifies the audit log and prints the SHA-256 of its last line, to be kept\n"
+  "               elsewhere; exit status 1: a line was changed, removed or inserted.\n";
 
 struct status_flags {
-  bool exit_code;
+  bool exit_code, audit;
 };
 static const struct trm_option flags[] = {
-  {"exit-code", TRM_OPTION_BOOL, offsetof(struct status_flags, exit_code), NULL, NO_RANGE}, END_OF_FLAGS};
+  {"exit-code", TRM_OPTION_BOOL, offsetof(struct status_flags, exit_code), NULL, NO_RANGE},
+  {"audit", TRM_OPTION_BOOL, offsetof(struct status_flags, audit), NULL, NO_RANGE}, END_OF_FLAGS};
 
 /* The latest line of each kind in metrics.jsonl. */
 enum line_kind { LINE_TRAIN, LINE_VALIDATION, LINE_TEST, LINE_KINDS };
@@ -100,6 +104,15 @@ static int status_print_metrics(const char *path)
   return status;
 }
 
+static int status_verify_audit(const char *run)
+{
+  char hash[65];
+  uint64_t lines;
+  TRM_CHECK(trm_audit_verify(run, &lines, hash));
+  printf("%-10s  %llu lines verified, last line %s\n", "audit", (unsigned long long)lines, hash);
+  return TRM_OK;
+}
+
 static int cmd_status_run(const struct call *call)
 {
   const struct status_flags *f = call->values;
@@ -115,6 +128,8 @@ static int cmd_status_run(const struct call *call)
     status = status_print_metrics(metrics);
     status_print_ledger(run);
   }
+  if (status == TRM_OK && f->audit)
+    status = status_verify_audit(run);
   trm_free(config);
   trm_free(metrics);
   if (status != TRM_OK || !f->exit_code || state->code == TRM_OK)

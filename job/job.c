@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/private_files.h"
 #include "core/security.h"
 #include "core/signature.h"
 #include "core/status.h"
@@ -186,8 +187,11 @@ int trm_job_train(struct trm_job *job, struct trm_result *result)
   *result = (struct trm_result){.status = "failed"};
   if (job->options.strategy.servers == 0) /* all ranks do the same */
     trm_cores_bind(&job->cores);
-  return network->run(&job->options, job->modules.comm,
-                      network->in_one_process ? job_train_virtual_rank : job_train_rank, &training);
+  const unsigned mask = trm_private_files_begin(job->options.run.group[0] != '\0');
+  const int status = network->run(&job->options, job->modules.comm,
+                                  network->in_one_process ? job_train_virtual_rank : job_train_rank, &training);
+  trm_private_files_end(mask);
+  return status;
 }
 
 void trm_job_close(struct trm_job *job)

@@ -262,6 +262,7 @@ trm_test_scripts += \
 	tests/lost_network.sh \
 	tests/faults.sh \
 	tests/verify.sh \
+	tests/private_files.sh \
 	tests/kills.sh \
 	tests/restarts.sh \
 	tests/lease.sh \

@@ -3,6 +3,10 @@
 libtrireme_la_SOURCES += \
 	src/core/atomic_file.c \
 	src/core/atomic_file.h \
+	src/core/audit.c \
+	src/core/audit.h \
+	src/core/private_files.c \
+	src/core/private_files.h \
 	src/core/axis.c \
 	src/core/axis_shared.c \
 	src/core/axis_shared.h \

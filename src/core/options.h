@@ -56,7 +56,7 @@ struct trm_strategy_options {
   double alpha, lambda, memory;
 };
 struct trm_run_options {
-  char *dir, *resume;
+  char *dir, *resume, *group;
   char *sign, *verify_with; /* sources of keys (core/secret_key.h) */
   int64_t seed, lanes, checkpoint_every, keep, verify_every;
   enum trm_background_saves background;

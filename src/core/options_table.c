@@ -129,6 +129,7 @@ const struct trm_option trm_option_table[] = {
   INT(strategy.rows, "1", 0, INFINITY, "hogwild on sparse rows: rows in an update (0: all rows of the batch)"),
 
   TEXT(run.dir, "runs/latest", "folder for all files of the run"),
+  TEXT(run.group, "", "group that may read the run's files: modes 0640 and 0750 (default: 0600 and 0700)"),
   TEXT(run.resume, "", "checkpoint to resume from (auto: the newest undamaged one in run.dir, if any)"),
   TEXT(run.sign, "", "key that signs checkpoints, exports, predictions: file:PATH, fd:N, command:COMMAND (none: not)"),
   TEXT(run.verify_with, "",

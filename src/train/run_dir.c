@@ -12,8 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/audit.h"
 #include "core/ledger.h"
 #include "core/memory.h"
+#include "core/private_files.h"
+#include "core/sha256.h"
 #include "core/status.h"
 
 /* mkdir -p */
@@ -162,11 +165,35 @@ int trm_run_dir_write_config(const struct trm_run_dir *dir, const struct trm_opt
   return status;
 }
 
-int trm_run_dir_take(struct trm_run_dir *dir, const char *path, double wait_s)
+int trm_run_dir_take(struct trm_run_dir *dir, const struct trm_run_options *options, double wait_s)
 {
-  *dir = (struct trm_run_dir){.path = trm_strdup(path), .made = access(path, F_OK) != 0};
+  const char *path = options->dir;
+  *dir = (struct trm_run_dir){.path = trm_strdup(path), .group = options->group, .made = access(path, F_OK) != 0};
   TRM_CHECK(run_dir_make_directories(path));
+  TRM_CHECK(trm_private_files_share(path, dir->group));
   return trm_lease_take(path, wait_s, &dir->lease);
+}
+
+/* Adds the begin of the run, or of its continuation, to the audit log. */
+static int run_dir_audit_start(const struct trm_run_dir *dir, const struct trm_options *options, uint64_t step)
+{
+  char *text = NULL, config[65];
+  size_t bytes = 0;
+  struct trm_sha256 sha;
+  FILE *stream = open_memstream(&text, &bytes);
+  if (!stream || trm_options_write(options, stream, "trireme " PACKAGE_VERSION) != TRM_OK || fclose(stream) != 0)
+    return trm_error(TRM_FAILED, "%s: no memory for the configuration", dir->path);
+  trm_sha256_begin(&sha);
+  trm_sha256_add(&sha, text, bytes);
+  trm_sha256_end(&sha, config);
+  free(text);
+  return trm_audit_append(dir->path, &(struct trm_audit_event){
+    .event = "start", .step = step, .data = dir->data_digest, .config = config});
+}
+
+int trm_run_dir_audit_checkpoint(const struct trm_run_dir *dir, const char *file, uint64_t step)
+{
+  return trm_audit_append(dir->path, &(struct trm_audit_event){.event = "checkpoint", .step = step, .file = file});
 }
 
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step)
@@ -192,9 +219,13 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
     status = run_dir_make_directories(checkpoints);
   }
   if (status == TRM_OK)
+    status = trm_private_files_share(checkpoints, dir->group);
+  if (status == TRM_OK)
     status = trm_run_dir_write_config(dir, options);
   if (status == TRM_OK && !(dir->metrics = fopen(metrics, "a")))
     status = trm_error(TRM_FAILED, "%s: cannot write: %s", metrics, strerror(errno));
+  if (status == TRM_OK)
+    status = run_dir_audit_start(dir, options, resume_step > 0 ? (uint64_t)resume_step : 0);
   trm_free(checkpoints);
   trm_free(metrics);
   return status;
@@ -417,7 +448,10 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
   }
   trm_free(layout);
   trm_free(path);
-  return status;
+  TRM_CHECK(status);
+  return trm_audit_append(dir->path, &(struct trm_audit_event){
+    .event = "end", .step = result->steps, .status = result->status,
+    .weights_sha256 = result->weights_sha256[0] ? result->weights_sha256 : NULL});
 }
 
 int trm_run_dir_write_stalled(const char *path, const char *reason, int ranks, uint64_t step)
@@ -437,6 +471,8 @@ int trm_run_dir_write_stalled(const char *path, const char *reason, int ranks, u
     trm_json_end(&json);
     status = atomic_file_close(&file, !ferror(file.stream));
   }
+  if (status == TRM_OK)
+    status = trm_audit_append(path, &(struct trm_audit_event){.event = "end", .step = step, .status = "stalled"});
   trm_free(name);
   return status;
 }

@@ -11,6 +11,8 @@
 
 struct trm_run_dir {
   char *path;    /* owned */
+  const char *group;       /* run.group, not owned */
+  const char *data_digest; /* of the data set, for the audit log, not owned; NULL: unknown; set by the caller */
   bool made;     /* the directory is new: without files it is removed again */
   struct trm_lease *lease; /* owned */
   FILE *metrics; /* opened for appending, flushed after each line */
@@ -20,9 +22,9 @@ struct trm_run_dir {
   struct trm_json staleness;
 };
 
-/* Makes the directory if there is none, and takes its lease, for which it waits wait_s seconds at most
- * (core/lease.h). What writes there fails from when another process has it. */
-int trm_run_dir_take(struct trm_run_dir *dir, const char *path, double wait_s);
+/* Makes the directory run.dir if there is none, of run.group, and takes its lease, for which it waits wait_s seconds
+ * at most (core/lease.h). What writes there fails from when another process has it. */
+int trm_run_dir_take(struct trm_run_dir *dir, const struct trm_run_options *options, double wait_s);
 /* Makes the files of the directory, which was taken. resume_step >= 0: resumes the run in the directory and drops its
  * metrics after that step, and summary.json. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or
  * with run.overwrite the run's files are removed. */
@@ -61,4 +63,6 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
                               const struct trm_result *result, const struct trm_staleness *total);
 /* Writes a summary.json of a run that is ended because it stalled: reason, ranks, the step, "status": "stalled". */
 int trm_run_dir_write_stalled(const char *path, const char *reason, int ranks, uint64_t step);
+/* Adds a checkpoint to the audit log. */
+int trm_run_dir_audit_checkpoint(const struct trm_run_dir *dir, const char *file, uint64_t step);
 void trm_run_dir_close(struct trm_run_dir *dir);

@@ -103,9 +103,10 @@ static int save_write(void *context)
   for (int i = 0; i < c->states; i++)
     c->state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
   TRM_CHECK(t->modules->checkpoint->write(save->path, c, &t->full_model));
-  if (save->is_step)
-    trm_checkpoint_files_saved(&t->files, c->updates, (size_t)t->options->run.keep);
-  return TRM_OK;
+  if (!save->is_step)
+    return TRM_OK;
+  trm_checkpoint_files_saved(&t->files, c->updates, (size_t)t->options->run.keep);
+  return trm_run_dir_audit_checkpoint(&t->run_dir, strrchr(save->path, '/') + 1, c->updates);
 }
 
 /* -- in the foreground */

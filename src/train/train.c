@@ -298,7 +298,7 @@ static int train_explain_activations(const struct trainer *t, int status)
 static int train_take_run_dir(struct trainer *t)
 {
   const double wait_s = strcmp(t->options->run.resume, "auto") == 0 ? 1.5 * TRM_LEASE_S : 0;
-  const int status = t->comm->rank == 0 ? trm_run_dir_take(&t->run_dir, t->options->run.dir, wait_s) : TRM_OK;
+  const int status = t->comm->rank == 0 ? trm_run_dir_take(&t->run_dir, &t->options->run, wait_s) : TRM_OK;
   return trm_agree(t->comm, status);
 }
 
@@ -364,6 +364,7 @@ static int train_begin(struct trainer *t)
   trm_stop_listen(true);
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   const struct trm_options options = trainer_shares_options(t);
+  t->run_dir.data_digest = t->data->digest;
   const int status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
   TRM_CHECK(trm_agree(t->comm, status));
   trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);

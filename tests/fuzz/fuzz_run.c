@@ -23,9 +23,9 @@ static void fuzz_report(char *folder)
 
 static void fuzz_status(char *folder)
 {
-  bool exit_code = true;
+  bool set[] = {true, true}; /* every flag */
   char *args[] = {folder, NULL};
-  cmd_status.run(&(struct call){.command = &cmd_status, .values = &exit_code, .args = args, .nargs = 1});
+  cmd_status.run(&(struct call){.command = &cmd_status, .values = set, .args = args, .nargs = 1});
 }
 
 static void fuzz_resume(const char *folder)
@@ -36,7 +36,8 @@ static void fuzz_resume(const char *folder)
   bool early;
   trm_options_default(&options);
   trm_run_dir_is_finished(folder, &steps, &early);
-  if (trm_run_dir_take(&dir, folder, -1) == TRM_OK)
+  const struct trm_run_options run = {.dir = (char *)folder, .group = ""};
+  if (trm_run_dir_take(&dir, &run, -1) == TRM_OK)
     trm_run_dir_open(&dir, &options, 3);
   trm_run_dir_close(&dir);
   trm_options_free(&options);
