@@ -1,10 +1,11 @@
 #!/bin/bash
 # Every system call that changes a run directory fails once, or the process is killed there: the program ends with a
 # message that names the file, or goes on; the earlier checkpoint is whole; the run resumes to the weights of an
-# undisturbed one and leaves no file behind. make check takes some of the calls, TRM_FAULTS_EVERY=1 tests/faults.sh all.
+# undisturbed one and leaves no file behind. Of the checkpoints of a run the last is written while it waits, the one
+# before by a thread. make check takes some of the calls, TRM_FAULTS_EVERY=1 tests/faults.sh all.
 set -u
 . "$(dirname "$0")/lib.sh"
-every=${TRM_FAULTS_EVERY:-8}
+every=${TRM_FAULTS_EVERY:-12}
 find_faults
 scratch
 digits 200 20
@@ -14,7 +15,7 @@ data: {file: digits.h5}
 train: {steps: 8, batch: 10}
 optim: {name: adam, lr: 0.01}
 parallel: {threads: 1}
-run: {seed: 3, resume: auto, checkpoint_every: 4}
+run: {seed: 3, resume: auto, checkpoint_every: 2}
 EOT
 
 # disturbed FAULT NUMBER: resumes a copy of `begun` as run `x`, with a fault at this call; returns the status
