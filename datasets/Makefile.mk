@@ -6,6 +6,8 @@ libtrireme_la_SOURCES += \
 	datasets/bpe.c \
 	datasets/bpe.h \
 	datasets/checkpoint.c \
+	datasets/checkpoint_head.c \
+	datasets/checkpoint_head.h \
 	datasets/checkpoint_verify.c \
 	datasets/checkpoint_verify.h \
 	datasets/datasets.h \
