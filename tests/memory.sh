@@ -2,7 +2,7 @@
 # The memory that a run plans before its first step is what it then allocates.
 set -u
 . "$(dirname "$0")/lib.sh"
-grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" &&
+grep -q '^TRM_SANITIZE = .' "${top_builddir:-$top_srcdir/build}/Makefile" &&
   skip "sanitizers allocate additional memory"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

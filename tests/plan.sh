@@ -136,7 +136,7 @@ grep -q 'layout: given' auto/config.yaml && ! grep -q 'data: -1' auto/config.yam
 pass "parallel: auto"
 
 # -- memory of runs
-if ! grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile"; then
+if ! grep -q '^TRM_SANITIZE = .' "${top_builddir:-$top_srcdir/build}/Makefile"; then
   # near MODEL DATA PIPELINE TENSOR ZERO: planned memory is within a tenth of rank 0's peak. Nothing is shared if
   # gradients are whole, because the part of shared arrays that a rank has touched after two steps is random. Levels 2
   # and 3 differ only if nothing is shared.

@@ -3,7 +3,7 @@
 # parameters, gradients and optimizer states, and a GPT too large for any rank trains on four.
 set -u
 . "$(dirname "$0")/lib.sh"
-grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" &&
+grep -q '^TRM_SANITIZE = .' "${top_builddir:-$top_srcdir/build}/Makefile" &&
   skip "sanitizers allocate additional memory"
 [ -r /proc/self/smaps_rollup ] || skip "no /proc/self/smaps_rollup to measure shared memory with"
 TRIREME=$(realpath "$TRIREME")
