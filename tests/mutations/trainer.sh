@@ -34,26 +34,26 @@ mutation 'resume: position forgotten' src/train/restart.c 's/  t->position = c->
 mutation 'resume: samples forgotten' src/train/restart.c 's/  t->samples = c->samples;/  ;/' test_resume 1
 mutation 'resume: epoch sums forgotten' src/train/restart.c 's/  t->epoch_loss = c->epoch_loss;/  ;/' test_resume 1
 mutation 'resume: another seed' src/train/restart.c 's/if \(c->seed != \(uint64_t\)t->options->run\.seed\)/if (0)/' \
-  test_resume 1
+  test_trainer 1
 mutation 'resume: another data set' src/train/restart.c \
-  's/if \(c->data_digest && t->data->digest && strcmp/if (0 \&\& strcmp/' test_resume 1
+  's/if \(c->data_digest && t->data->digest && strcmp/if (0 \&\& strcmp/' test_trainer 1
 mutation 'resume: a damaged checkpoint' src/train/checkpoint_files.c \
-  's/if \(ops->verify\(candidate\) == TRM_OK\)/if (true)/' test_resume 1
+  's/if \(ops->verify\(candidate\) == TRM_OK\)/if (true)/' test_trainer 1
 mutation 'resume: an average from nothing' src/train/restart.c \
-  's/trm_model_restore_parameter\(&restore, average, p, values\)/TRM_OK/' test_sync_state 1
+  's/trm_model_restore_parameter\(&restore, average, p, values\)/TRM_OK/' test_trainer 1
 mutation 'micro-batches: gradients overwritten' src/train/step.c 's/pass\.beta = i \? 1 : 0;/pass.beta = 0;/' \
-  test_step 1
+  test_trainer 1
 mutation 'micro-batches: one scale too many' src/train/step.c \
-  's/1\.0f \/ \(float\)\(rows->batch_high - rows->batch_low\)/1.0f \/ (float)(rows->high - rows->low)/' test_sync 1
+  's/1\.0f \/ \(float\)\(rows->batch_high - rows->batch_low\)/1.0f \/ (float)(rows->high - rows->low)/' test_trainer 1
 mutation 'evaluation: the last rows left out' src/train/evaluate.c \
   's/\(max_rows \+ batch - 1\) \/ batch/max_rows \/ batch/' test_trainer 1
 mutation 'evaluation: rows of one rank' src/train/evaluate.c \
-  's/comm->ops->allreduce\(comm, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM\);/;/' test_sync 2
+  's/comm->ops->allreduce\(comm, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM\);/;/' train.sh
 mutation 'confusion: transposed' src/train/evaluate.c \
   's/\[\(size_t\)rows->target_class\[i\] \* classes \+ \(size_t\)trm_predicted_class\(e->scores \+ i \* c, c\)\]/[(size_t)trm_predicted_class(e->scores + i * c, c) * classes + (size_t)rows->target_class[i]]/' \
-  test_scores 1
+  train.sh
 mutation 'predicted class of one score' src/train/evaluate.c 's/return scores\[0\] > 0;/return scores[0] >= 0;/' \
-  test_scores 1
+  train.sh
 mutation 'staleness: maximum not merged' src/train/staleness.c 's/if \(from->max > to->max\)/if (0)/' test_staleness 1
 mutation 'staleness: quantile one too high' src/train/staleness.c \
   's/\(double\)passed >= fraction/(double)passed > fraction/' test_staleness 1
