@@ -1,6 +1,7 @@
-/* The audit log of a directory, audit.jsonl: a line for each event, which has the SHA-256 of the line before: a line that
- * is changed, removed or inserted shows, unless all lines after it are changed, too. The hash of the last line, stored
- * elsewhere, also shows a log that was cut or written a second time. One process at a time appends (core/lease.h). */
+/* The audit log of a directory, audit.jsonl: a line for each event, which has the SHA-256 of the line before: a line
+ * that is changed, removed or inserted shows, unless all lines after it are changed, too. The hash of the last line,
+ * stored elsewhere, also shows a log that was cut or written a second time. One process at a time appends
+ * (core/lease.h). */
 #pragma once
 
 #include <stdint.h>

@@ -15,8 +15,8 @@
 
 struct cipher_file;
 
-/* Both have nonces of 96 bits, tags of 128 and keys of 256. AES is the faster one where the processor computes it (here
- * 2.1 against 1.4 GB/s), and libsodium has it nowhere else; a file says which it is. */
+/* Both have nonces of 96 bits, tags of 128 and keys of 256. AES is the faster one where the processor computes it, and
+ * libsodium has it nowhere else; a file says which it is. */
 enum cipher { CIPHER_AES256_GCM = 1, CIPHER_CHACHA20_POLY1305 = 2 };
 
 struct cipher_format {

@@ -1,10 +1,11 @@
-/* Signatures of files: Ed25519ph (RFC 8032) of a file's content, in FILE.sig beside it. They are of the content, so they stay
- * valid when the file is encrypted, decrypted or gets another key. A process that has a key to sign with signs every
- * data set, checkpoint, export and file of predictions that it writes; one that has a key to verify with reads no others.
+/* Signatures of files: Ed25519ph (RFC 8032) of a file's content, in FILE.sig beside it. They are of the content, so
+ * they stay valid when the file is encrypted, decrypted or gets another key. A process that has a key to sign with
+ * signs every data set, checkpoint, export and file of predictions that it writes; one that has a key to verify with
+ * reads no others.
  *
- *   FILE.sig   a line "trireme signature 1 " and 128 hexadecimal digits; a second line is the signature of the file that
- *              this one has replaced, since FILE.sig gets its name before FILE: if the process is killed in between, the
- *              older file still verifies */
+ *   FILE.sig   a line "trireme signature 1 " and 128 hexadecimal digits; a second line is the signature of the file
+ *              that this one has replaced, since FILE.sig gets its name before FILE: if the process is killed in
+ *              between, the older file still verifies */
 #pragma once
 
 /* Set the keys of this process from sources (core/secret_key.h); "" or NULL: none. */
