@@ -193,7 +193,7 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
   return status;
 }
 
-int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file)
+int h5_open_parallel(const char *path, struct trm_comm *comm, int threads, hid_t *file)
 {
   const MPI_Comm *native = comm->size > 1 ? comm->ops->native(comm) : NULL;
   int status = TRM_OK;
@@ -207,6 +207,8 @@ int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file)
     *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
     if (*file < 0)
       status = h5_error(path, "cannot be opened through MPI-IO");
+    else if (security_key())
+      h5_decrypt_threads(*file, threads);
   }
   return trm_agree(comm, status);
 }

@@ -46,14 +46,16 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
 int h5_contents_check(const char *path, hid_t file);
 
 /* Opens a file through MPI-IO if comm has several ranks and native() is not NULL. Opening and closing are collective
- * over comm. Call it after h5_open succeeded on every rank. */
-int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file);
+ * over comm. Call it after h5_open succeeded on every rank. threads: of this rank, which decrypt an encrypted file. */
+int h5_open_parallel(const char *path, struct trm_comm *comm, int threads, hid_t *file);
 
 /* File access properties of all our files. The caller closes them. */
 hid_t h5_access_plist(void);
 
 /* Sets the properties' driver to that of encrypted files, with the key of this process (core/security.h). */
 void h5_encrypt(hid_t access_plist);
+/* Lets an open encrypted file be decrypted by so many threads. */
+void h5_decrypt_threads(hid_t file, int threads);
 
 /* A file that is written under a temporary name in the folder of `path`, and renamed when it is complete. */
 struct h5_output {

@@ -106,6 +106,13 @@ static herr_t cipher_write(H5FD_t *base, H5FD_mem_t type, hid_t plist, haddr_t a
   return -1;
 }
 
+static herr_t cipher_get_handle(H5FD_t *base, hid_t plist, void **handle)
+{
+  (void)plist;
+  *handle = ((struct driver_file *)base)->cipher;
+  return 0;
+}
+
 static herr_t cipher_truncate(H5FD_t *base, hid_t plist, hbool_t closing)
 {
   struct driver_file *file = (struct driver_file *)base;
@@ -129,6 +136,7 @@ static const H5FD_class_t driver = {
   .get_eoa = cipher_get_allocated,
   .set_eoa = cipher_set_allocated,
   .get_eof = cipher_get_end,
+  .get_handle = cipher_get_handle,
   .read = cipher_read,
   .write = cipher_write,
   .truncate = cipher_truncate,
@@ -140,4 +148,12 @@ void h5_encrypt(hid_t plist)
   H5_LOCKED;
   H5_CLOSED const hid_t registered = H5FDregister(&driver); /* the property list and the open file keep it */
   H5Pset_driver(plist, registered, NULL);
+}
+
+void h5_decrypt_threads(hid_t file, int threads)
+{
+  H5_LOCKED;
+  void *cipher;
+  if (H5Fget_vfd_handle(file, H5P_DEFAULT, &cipher) >= 0)
+    cipher_file_use_threads(cipher, threads);
 }

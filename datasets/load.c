@@ -272,7 +272,7 @@ int loader_read_all(struct loader *loader)
   TRM_CHECK(load_all_allocate(loader));
   /* reads by MPI-IO from here on, if available */
   hid_t file;
-  TRM_CHECK(h5_open_parallel(loader->path, loader->comm, &file));
+  TRM_CHECK(h5_open_parallel(loader->path, loader->comm, loader->threads, &file));
   const char *name = files->name;
   data_split_close(files);
   int status = data_split_open(files, &loader->head, file, loader->path, name);

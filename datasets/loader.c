@@ -1,9 +1,7 @@
 /* The data set contract over HDF5: opening, storing and fetching a split. */
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
+#include "core/context.h"
 #include "core/ledger.h"
 #include "core/memory.h"
 #include "core/signature.h"
@@ -153,20 +151,6 @@ static int loader_block_starts_read(struct loader *loader)
   return status;
 }
 
-/* In file order the ranks of a node share its threads evenly. */
-static int loader_thread_count(const struct loader *loader, const struct trm_options *options)
-{
-  if (options->parallel.threads > 0)
-    return (int)options->parallel.threads;
-#ifdef _OPENMP
-  const int threads = omp_get_max_threads() / loader->node->size;
-  return threads > 0 ? threads : 1;
-#else
-  (void)loader;
-  return 1;
-#endif
-}
-
 static void loader_base_fill(struct loader *loader)
 {
   struct trm_dataset *base = &loader->base;
@@ -276,7 +260,7 @@ static int loader_open_own(struct trm_dataset **dataset, const char *path, enum 
   if (status == TRM_OK) {
     loader_mode_choose(loader, split, options);
     loader->node = loader_sharing(comm, options->parallel.share);
-    loader->threads = loader_thread_count(loader, options);
+    loader->threads = trm_rank_current()->threads;
     if (loader->head.kind == TRM_DATA_CSR && loader->mode != LOADER_IN_MEMORY)
       status = loader_block_starts_read(loader);
   }

@@ -65,7 +65,7 @@ struct loader {
   void *direct_memory;
   size_t direct_capacity;         /* bytes */
   struct shuffle_windows *windows;
-  int threads;                /* threads that collate a batch */
+  int threads;                /* that collate a batch, and decrypt what is read into memory */
 };
 
 /* Returns the row of the file that is row n of the data set. */

@@ -1,6 +1,7 @@
 /* Measurement of the rate of reading a data set, for `trireme bench io`. */
 #include <string.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets.h"
@@ -33,7 +34,7 @@ int trm_data_read_rate(const char *path, struct trm_comm *comm, double *seconds,
   hid_t file;
   TRM_CHECK(trm_agree(comm, h5_open(path, H5_DATASET, NULL, &file)));
   h5_close(file);
-  TRM_CHECK(h5_open_parallel(path, comm, &file)); /* as the loader reads it */
+  TRM_CHECK(h5_open_parallel(path, comm, trm_rank_current()->threads, &file)); /* as the loader reads it */
   int status = data_head_read(&head, file, path);
   if (status == TRM_OK)
     status = data_split_open(&split, &head, file, path, "train");

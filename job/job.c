@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/private_files.h"
@@ -24,6 +25,7 @@ static int job_open_device(struct trm_job *job)
   struct trm_comm *comm = job->modules.comm;
   struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
   trm_cores_choose(&job->cores, node, (int)job->options.parallel.threads);
+  trm_rank_current()->threads = job->cores.threads;
   const int index = node->rank;
   node->ops->release(node);
   int32_t any_oversubscribed = job->cores.oversubscribed;

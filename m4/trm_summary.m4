@@ -15,6 +15,9 @@ trm_sum_pcre2="yes $trm_version_PCRE2: texts can be imported as byte pairs"
 test "$trm_have_PCRE2" = yes || trm_sum_pcre2="no: texts as characters or bytes only (Debian: libpcre2-dev)"
 trm_sum_sodium="yes $trm_version_SODIUM: files can be encrypted and signed"
 test "$trm_have_SODIUM" = yes || trm_sum_sodium="no: files can neither be encrypted nor signed (Debian: libsodium-dev)"
+trm_sum_libcrypto="yes $trm_version_LIBCRYPTO: files are encrypted by AES-256-GCM"
+test "$trm_have_LIBCRYPTO" = yes ||
+  trm_sum_libcrypto="no: files are encrypted by ChaCha20-Poly1305, and those by AES are not read (Debian: libssl-dev)"
 trm_sum_onnx="yes $trm_version_PROTOBUF_C: models can be exported as ONNX"
 test "$trm_have_onnx" = yes ||
   trm_sum_onnx="no: no export as ONNX (Debian: libprotobuf-c-dev protobuf-c-compiler)"
@@ -42,6 +45,7 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
   zlib           $trm_sum_zlib
   PCRE2          $trm_sum_pcre2
   libsodium      $trm_sum_sodium
+  libcrypto      $trm_sum_libcrypto
   protobuf-c     $trm_sum_onnx
   CUDA           $trm_sum_cuda
   CUnit          $trm_sum_cunit

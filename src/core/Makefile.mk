@@ -15,6 +15,8 @@ libtrireme_la_SOURCES += \
 	src/core/background.c \
 	src/core/background.h \
 	src/core/bfloat16.c \
+	src/core/chunk_cipher.c \
+	src/core/chunk_cipher.h \
 	src/core/cipher_file.c \
 	src/core/cipher_file.h \
 	src/core/cipher_header.c \

@@ -34,6 +34,12 @@ struct entry {
   uint8_t tag[16];
 };
 
+/* What a thread needs. */
+struct worker {
+  struct chunk_cipher *cipher;
+  uint8_t *sealed; /* memory for the ciphertext of a chunk */
+};
+
 struct cipher_file {
   int fd;
   char *path;
@@ -44,17 +50,18 @@ struct cipher_file {
   uint64_t bytes, writes;
   struct entry *table; /* (chunks) */
   size_t chunks, capacity;
-  crypto_aead_aes256gcm_state *aes; /* CIPHER_AES256_GCM */
-  uint8_t *chunk, *sealed;          /* the current chunk; scratch memory for its ciphertext */
-  uint64_t current;                 /* number of the current chunk, NO_CHUNK: none */
-  bool changed;                     /* since it was read or written */
+  struct worker *worker; /* (threads) the first is the calling thread's */
+  int threads;
+  uint8_t *chunk;        /* the current chunk */
+  uint64_t current;      /* its number, NO_CHUNK: none */
+  bool changed;          /* since it was read or written */
 };
 #define NO_CHUNK UINT64_MAX
 
 struct cipher_format cipher_format_default(void)
 {
-  const bool aes = sodium_init() >= 0 && crypto_aead_aes256gcm_is_available();
-  return (struct cipher_format){aes ? CIPHER_AES256_GCM : CIPHER_CHACHA20_POLY1305, 1 << 16};
+  return (struct cipher_format){
+    chunk_cipher_has(CIPHER_AES256_GCM) ? CIPHER_AES256_GCM : CIPHER_CHACHA20_POLY1305, 1 << 16};
 }
 
 /* -- the file beneath */
@@ -96,62 +103,44 @@ static int cipher_pwrite(const struct cipher_file *file, uint64_t at, size_t byt
 
 /* -- chunks */
 
-/* The nonce is the number of the write: unique, since the key belongs to this file and this process alone wrote it. */
-static void cipher_nonce(uint8_t nonce[12], uint8_t place[8], const struct entry *entry, uint64_t chunk)
-{
-  memset(nonce, 0, 12);
-  memcpy(nonce, entry->number, sizeof entry->number);
-  cipher_store(place, chunk, 8);
-}
-
-/* Encrypts the current chunk to `sealed`. */
-static void cipher_seal(struct cipher_file *file, struct entry *entry)
-{
-  const size_t bytes = file->format.chunk_bytes;
-  uint8_t nonce[12], place[8];
-  cipher_store(entry->number, ++file->writes, 8);
-  cipher_nonce(nonce, place, entry, file->current);
-  if (file->aes)
-    crypto_aead_aes256gcm_encrypt_detached_afternm(file->sealed, entry->tag, NULL, file->chunk, bytes, place,
-                                                   sizeof place, NULL, nonce, file->aes);
-  else
-    crypto_aead_chacha20poly1305_ietf_encrypt_detached(file->sealed, entry->tag, NULL, file->chunk, bytes, place,
-                                                       sizeof place, NULL, nonce, file->keys.content);
-}
-
-/* Decrypts a chunk in place. */
-static int cipher_unseal(const struct cipher_file *file, uint64_t chunk, uint8_t *data)
+/* Reads a chunk and decrypts it to `to`. */
+static int cipher_chunk_read(const struct cipher_file *file, const struct worker *worker, uint64_t chunk, uint8_t *to)
 {
   const struct entry *entry = &file->table[chunk];
   const size_t bytes = file->format.chunk_bytes;
-  uint8_t nonce[12], place[8];
-  cipher_nonce(nonce, place, entry, chunk);
-  const int failed =
-    file->aes ? crypto_aead_aes256gcm_decrypt_detached_afternm(data, NULL, data, bytes, entry->tag, place,
-                                                               sizeof place, nonce, file->aes)
-              : crypto_aead_chacha20poly1305_ietf_decrypt_detached(data, NULL, data, bytes, entry->tag, place,
-                                                                   sizeof place, nonce, file->keys.content);
-  if (!failed)
+  const uint64_t at = cipher_place(file, chunk);
+  TRM_CHECK(cipher_pread(file, at, bytes, worker->sealed));
+  if (chunk_unseal(worker->cipher, entry->number, chunk, bytes, worker->sealed, to, entry->tag))
     return TRM_OK;
-  memset(data, 0, bytes);
   return trm_error(TRM_FAILED, "%s: was changed after it was written: bytes %llu to %llu do not verify", file->path,
-                   (unsigned long long)cipher_place(file, chunk),
-                   (unsigned long long)cipher_place(file, chunk + 1) - 1);
+                   (unsigned long long)at, (unsigned long long)(at + bytes - 1));
 }
 
-/* Reads `count` chunks. While they are decrypted the system reads as many more. */
-static int cipher_chunks_read(const struct cipher_file *file, uint64_t first, uint64_t count, uint8_t *to)
+/* Of chunks [first, first + count) reads one in `step`, from the one at `begin` on. */
+static int cipher_chunks_read_part(const struct cipher_file *file, int begin, int step, uint64_t first, uint64_t count,
+                                   uint8_t *to)
 {
-  const size_t bytes = file->format.chunk_bytes;
-  TRM_CHECK(cipher_pread(file, cipher_place(file, first), (size_t)count * bytes, to));
-  if (count > 1)
-    posix_fadvise(file->fd, (off_t)cipher_place(file, first + count), (off_t)(count * bytes), POSIX_FADV_WILLNEED);
-  for (uint64_t i = 0; i < count; i++)
-    TRM_CHECK(cipher_unseal(file, first + i, to + i * bytes));
+  const struct worker *worker = &file->worker[begin];
+  for (uint64_t i = (uint64_t)begin; i < count; i += (uint64_t)step)
+    TRM_CHECK(cipher_chunk_read(file, worker, first + i, to + i * file->format.chunk_bytes));
   return TRM_OK;
 }
 
-/* Writes the current chunk if it was changed. */
+/* Reads `count` chunks. */
+static int cipher_chunks_read(const struct cipher_file *file, uint64_t first, uint64_t count, uint8_t *to)
+{
+  enum { FEW = 8 }; /* are sooner decrypted than divided */
+  const int threads = file->threads;
+  bool good = threads > 1 && count >= FEW;
+#pragma omp parallel for num_threads(threads) if (good) reduction(&& : good)
+  for (int t = 0; t < threads; t++)
+    good = good && cipher_chunks_read_part(file, t, threads, first, count, to) == TRM_OK;
+  /* other threads' messages are lost: after a failure, too, this thread reads */
+  return good ? TRM_OK : cipher_chunks_read_part(file, 0, 1, first, count, to);
+}
+
+/* Writes the current chunk if it was changed. The number of the write makes the nonce: unique, since the key belongs to
+ * this file and this process alone wrote it. */
 static int cipher_chunk_flush(struct cipher_file *file)
 {
   if (!file->changed)
@@ -159,9 +148,12 @@ static int cipher_chunk_flush(struct cipher_file *file)
   const size_t needed = (size_t)file->current + 1;
   file->table = trm_grow(file->table, &file->capacity, file->chunks, needed, sizeof *file->table, "table of chunks");
   file->chunks = needed > file->chunks ? needed : file->chunks;
-  cipher_seal(file, &file->table[file->current]);
+  struct entry *entry = &file->table[file->current];
+  cipher_store(entry->number, ++file->writes, sizeof entry->number);
+  chunk_seal(file->worker->cipher, entry->number, file->current, file->format.chunk_bytes, file->chunk,
+             file->worker->sealed, entry->tag);
   file->changed = false;
-  return cipher_pwrite(file, cipher_place(file, file->current), file->format.chunk_bytes, file->sealed);
+  return cipher_pwrite(file, cipher_place(file, file->current), file->format.chunk_bytes, file->worker->sealed);
 }
 
 /* Makes a chunk the current one. fresh: all of it will be written. */
@@ -181,6 +173,26 @@ static int cipher_chunk_select(struct cipher_file *file, uint64_t chunk, bool fr
 }
 
 /* -- the content */
+
+static void cipher_workers_free(struct cipher_file *file)
+{
+  for (int t = 0; t < file->threads; t++) {
+    chunk_cipher_free(file->worker[t].cipher);
+    trm_free(file->worker[t].sealed);
+  }
+  trm_free(file->worker);
+}
+
+void cipher_file_use_threads(struct cipher_file *file, int threads)
+{
+  cipher_workers_free(file);
+  file->threads = threads;
+  file->worker = trm_alloc((size_t)threads * sizeof *file->worker, "an encrypted file");
+  for (int t = 0; t < threads; t++) {
+    file->worker[t].cipher = chunk_cipher_make(file->format.cipher, file->keys.content);
+    file->worker[t].sealed = trm_alloc(file->format.chunk_bytes, "a chunk of an encrypted file");
+  }
+}
 
 uint64_t cipher_file_bytes(const struct cipher_file *file)
 {
@@ -250,11 +262,7 @@ static struct cipher_file *cipher_make(int fd, const char *path)
 static void cipher_prepare(struct cipher_file *file)
 {
   file->chunk = trm_alloc(file->format.chunk_bytes, "a chunk of an encrypted file");
-  file->sealed = trm_alloc(file->format.chunk_bytes, "a chunk of an encrypted file");
-  if (file->format.cipher == CIPHER_AES256_GCM) {
-    file->aes = trm_alloc(sizeof *file->aes, "a cipher");
-    crypto_aead_aes256gcm_beforenm(file->aes, file->keys.content);
-  }
+  cipher_file_use_threads(file, 1);
 }
 
 void cipher_file_close(struct cipher_file *file)
@@ -265,12 +273,9 @@ void cipher_file_close(struct cipher_file *file)
     close(file->fd);
   if (file->chunk)
     sodium_memzero(file->chunk, file->format.chunk_bytes);
-  if (file->aes)
-    sodium_memzero(file->aes, sizeof *file->aes);
   sodium_memzero(&file->keys, sizeof file->keys);
-  trm_free(file->aes);
+  cipher_workers_free(file);
   trm_free(file->chunk);
-  trm_free(file->sealed);
   trm_free(file->table);
   trm_free(file->path);
   trm_free(file);
@@ -412,6 +417,11 @@ int cipher_file_create(struct cipher_file **file, int fd, const char *path, cons
   close(fd);
   *file = NULL;
   return secret_key_available(path);
+}
+
+void cipher_file_use_threads(struct cipher_file *file, int threads)
+{
+  (void)file, (void)threads;
 }
 
 uint64_t cipher_file_bytes(const struct cipher_file *file)

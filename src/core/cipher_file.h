@@ -11,19 +11,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/chunk_cipher.h"
 #include "core/secret_key.h"
 
 struct cipher_file;
-
-/* Both have nonces of 96 bits, tags of 128 and keys of 256. AES is the faster one where the processor computes it, and
- * libsodium has it nowhere else; a file says which it is. */
-enum cipher { CIPHER_AES256_GCM = 1, CIPHER_CHACHA20_POLY1305 = 2 };
 
 struct cipher_format {
   enum cipher cipher;
   size_t chunk_bytes; /* a power of two from 1024 to 2^20 */
 };
-/* Returns the format of new files: chunks of 64 KiB, AES if this processor has it. */
+/* Returns the format of new files: chunks of 64 KiB, AES if this build has it. */
 struct cipher_format cipher_format_default(void);
 
 /* True if the file at path begins as an encrypted one; false also if it cannot be read. */
@@ -39,6 +36,8 @@ int cipher_file_create(struct cipher_file **file, int fd, const char *path, cons
                        const struct cipher_format *format);
 
 uint64_t cipher_file_bytes(const struct cipher_file *file); /* of the content */
+/* Lets a file that was opened for reading be decrypted by so many threads. */
+void cipher_file_use_threads(struct cipher_file *file, int threads);
 /* Reads bytes [at, at + bytes) of the content; beyond its end zeros. */
 int cipher_file_read(struct cipher_file *file, uint64_t at, size_t bytes, void *to);
 /* Only between create and commit. */

@@ -147,9 +147,9 @@ int cipher_header_parse(const uint8_t *header, const char *path, struct cipher_f
   if ((cipher != CIPHER_AES256_GCM && cipher != CIPHER_CHACHA20_POLY1305) || chunk < MIN_CHUNK || chunk > MAX_CHUNK ||
       (chunk & (chunk - 1)) != 0)
     return trm_error(TRM_FAILED, "%s: was changed after it was written, or a later version wrote it", path);
-  if (cipher == CIPHER_AES256_GCM && !crypto_aead_aes256gcm_is_available())
-    return trm_error(TRM_FAILED, "%s: is encrypted with AES-256-GCM, which libsodium computes only on processors with "
-                     "AES instructions; decrypt it on one (trireme key decrypt)", path);
+  if (!chunk_cipher_has((enum cipher)cipher))
+    return trm_error(TRM_FAILED, "%s: is encrypted with AES-256-GCM, which this program lacks: it was built without "
+                     "libcrypto (Debian: libssl-dev)", path);
   *format = (struct cipher_format){(enum cipher)cipher, (size_t)chunk};
   *bytes = cipher_fetch(header + AT_BYTES, 8);
   return TRM_OK;

@@ -2,10 +2,10 @@
 
 #include "core/memory.h"
 
-#define CONTEXT_RANK(state)                                                         \
-  {                                                                                 \
-    .log_size = 1, .self = {.ops = &trm_comm_self_ops, .size = 1, .impl = &(state).mailbox}, \
-    .mailbox = {.lock = PTHREAD_MUTEX_INITIALIZER}                                  \
+#define CONTEXT_RANK(state)                                                            \
+  {                                                                                    \
+    .log_size = 1, .threads = 1, .mailbox = {.lock = PTHREAD_MUTEX_INITIALIZER},       \
+    .self = {.ops = &trm_comm_self_ops, .size = 1, .impl = &(state).mailbox}           \
   }
 
 static struct trm_rank_state process_rank = CONTEXT_RANK(process_rank);

@@ -20,6 +20,7 @@ struct trm_rank_state {
   int log_rank, log_size;     /* trm_log_set_rank */
   bool log_quiet;             /* trm_log_set_quiet */
   bool oversubscribed;        /* trm_comm_set_oversubscribed */
+  int threads;                /* that compute for the rank: trm_job_open; 1 before */
   bool warned_of_tmpfs;       /* trm_mapped_create */
   struct trm_trace *trace;    /* trm_trace_start; NULL: off */
   struct trm_ledger_entry *ledger; /* trm_ledger_open; NULL: off */

@@ -58,12 +58,12 @@ static struct cipher_file *begin(const char *path, enum cipher cipher)
   return file;
 }
 
-/* Both ciphers, or the one that this processor has. */
+/* Both ciphers, or the one that this build has. */
 static int ciphers(enum cipher list[2])
 {
   list[0] = CIPHER_CHACHA20_POLY1305;
   list[1] = CIPHER_AES256_GCM;
-  return cipher_format_default().cipher == CIPHER_AES256_GCM ? 2 : 1;
+  return chunk_cipher_has(CIPHER_AES256_GCM) ? 2 : 1;
 }
 
 static void pattern(unsigned char *content, size_t bytes)
@@ -360,6 +360,47 @@ static void test_plain_text(void)
     }
 }
 
+/* Several threads read what one reads, and refuse what it refuses. */
+static void test_threads(void)
+{
+  enum { CHUNKS = 40, CHANGED = 23, BYTES = CHUNKS * CHUNK - 5 };
+  unsigned char *content = malloc(BYTES), *back = malloc(BYTES);
+  char *path = name_of("threads"), place[64];
+  enum cipher list[2];
+  pattern(content, BYTES);
+  snprintf(place, sizeof place, "bytes %d to %d", HEADER + CHANGED * CHUNK, HEADER + (CHANGED + 1) * CHUNK - 1);
+  for (int c = 0; c < ciphers(list); c++) {
+    struct cipher_file *file = begin(path, list[c]);
+    CU_ASSERT_EQUAL(cipher_file_write(file, 0, BYTES, content), TRM_OK);
+    CU_ASSERT_EQUAL(cipher_file_commit(file), TRM_OK);
+    cipher_file_close(file);
+    CU_ASSERT_EQUAL_FATAL(cipher_file_open(&file, path, &keys[0]), TRM_OK);
+    for (int threads = 1; threads <= 5; threads++)
+      for (int first = 0; first < 3 * CHUNK; first += 700) {
+        cipher_file_use_threads(file, threads);
+        memset(back, 0, BYTES);
+        CU_ASSERT_EQUAL(cipher_file_read(file, (uint64_t)first, (size_t)(BYTES - first), back), TRM_OK);
+        CU_ASSERT_EQUAL(memcmp(back, content + first, (size_t)(BYTES - first)), 0);
+      }
+    cipher_file_close(file);
+    FILE *stream = fopen(path, "r+b");
+    fseek(stream, HEADER + CHANGED * CHUNK + 7, SEEK_SET);
+    const int old = fgetc(stream);
+    fseek(stream, -1, SEEK_CUR);
+    fputc(old ^ 1, stream);
+    fclose(stream);
+    CU_ASSERT_EQUAL_FATAL(cipher_file_open(&file, path, &keys[0]), TRM_OK);
+    cipher_file_use_threads(file, 3);
+    trm_error(TRM_FAILED, "none");
+    CU_ASSERT_EQUAL(cipher_file_read(file, 0, BYTES, back), TRM_FAILED);
+    CU_ASSERT(error_has(path) && error_has(place));
+    CU_ASSERT_EQUAL(cipher_file_read(file, 0, CHANGED * CHUNK, back), TRM_OK);
+    cipher_file_close(file);
+  }
+  free(content);
+  free(back);
+}
+
 int main(void)
 {
 #ifndef HAVE_SODIUM
@@ -369,6 +410,7 @@ int main(void)
     {"content", test_content},
     {"every byte and cut", test_every_byte},
     {"chunks of other places, files, times", test_chunks},
+    {"threads", test_threads},
     {"rotation", test_rotation},
     {"sources of keys", test_sources},
     {"no plain text on the disk", test_plain_text},
