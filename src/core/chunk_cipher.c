@@ -37,44 +37,44 @@ bool chunk_cipher_has(enum cipher cipher)
   return cipher == CIPHER_AES256_GCM || cipher == CIPHER_CHACHA20_POLY1305;
 }
 
-static void aes_must(bool good)
+static void chunk_aes_must(bool good)
 {
   if (!good)
     trm_abort_on_error(trm_error(TRM_FAILED, "libcrypto cannot compute AES-256-GCM"));
 }
 
-static EVP_CIPHER_CTX *aes_make(const uint8_t *key)
+static EVP_CIPHER_CTX *chunk_aes_make(const uint8_t *key)
 {
   EVP_CIPHER_CTX *aes = EVP_CIPHER_CTX_new();
-  aes_must(aes && EVP_CipherInit_ex(aes, EVP_aes_256_gcm(), NULL, key, NULL, 1));
+  chunk_aes_must(aes && EVP_CipherInit_ex(aes, EVP_aes_256_gcm(), NULL, key, NULL, 1));
   return aes;
 }
 
 /* Encrypts or decrypts, up to the tag. */
-static void aes_run(EVP_CIPHER_CTX *aes, bool encrypt, const uint8_t *nonce, const uint8_t *data, size_t bytes,
-                    const uint8_t *from, uint8_t *to)
+static void chunk_aes_run(EVP_CIPHER_CTX *aes, bool encrypt, const uint8_t *nonce, const uint8_t *data, size_t bytes,
+                          const uint8_t *from, uint8_t *to)
 {
   int done;
-  aes_must(EVP_CipherInit_ex(aes, NULL, NULL, NULL, nonce, encrypt) &&
+  chunk_aes_must(EVP_CipherInit_ex(aes, NULL, NULL, NULL, nonce, encrypt) &&
            EVP_CipherUpdate(aes, NULL, &done, data, CHUNK_NUMBER_BYTES) &&
            EVP_CipherUpdate(aes, to, &done, from, (int)bytes));
 }
 
-static void aes_seal(EVP_CIPHER_CTX *aes, const uint8_t *nonce, const uint8_t *data, size_t bytes,
-                     const uint8_t *from, uint8_t *to, uint8_t *tag)
+static void chunk_aes_seal(EVP_CIPHER_CTX *aes, const uint8_t *nonce, const uint8_t *data, size_t bytes,
+                           const uint8_t *from, uint8_t *to, uint8_t *tag)
 {
   int done;
-  aes_run(aes, true, nonce, data, bytes, from, to);
-  aes_must(EVP_CipherFinal_ex(aes, to + bytes, &done) &&
+  chunk_aes_run(aes, true, nonce, data, bytes, from, to);
+  chunk_aes_must(EVP_CipherFinal_ex(aes, to + bytes, &done) &&
            EVP_CIPHER_CTX_ctrl(aes, EVP_CTRL_AEAD_GET_TAG, CHUNK_TAG_BYTES, tag));
 }
 
-static bool aes_unseal(EVP_CIPHER_CTX *aes, const uint8_t *nonce, const uint8_t *data, size_t bytes,
-                       const uint8_t *from, uint8_t *to, const uint8_t *tag)
+static bool chunk_aes_unseal(EVP_CIPHER_CTX *aes, const uint8_t *nonce, const uint8_t *data, size_t bytes,
+                             const uint8_t *from, uint8_t *to, const uint8_t *tag)
 {
   int done;
-  aes_run(aes, false, nonce, data, bytes, from, to);
-  aes_must(EVP_CIPHER_CTX_ctrl(aes, EVP_CTRL_AEAD_SET_TAG, CHUNK_TAG_BYTES, (void *)tag));
+  chunk_aes_run(aes, false, nonce, data, bytes, from, to);
+  chunk_aes_must(EVP_CIPHER_CTX_ctrl(aes, EVP_CTRL_AEAD_SET_TAG, CHUNK_TAG_BYTES, (void *)tag));
   return EVP_CipherFinal_ex(aes, to + bytes, &done);
 }
 #else
@@ -89,7 +89,7 @@ struct chunk_cipher *chunk_cipher_make(enum cipher cipher, const uint8_t *key)
   struct chunk_cipher *made = trm_alloc(sizeof *made, "a cipher");
   memcpy(made->key, key, sizeof made->key);
 #ifdef HAVE_LIBCRYPTO
-  made->aes = cipher == CIPHER_AES256_GCM ? aes_make(key) : NULL;
+  made->aes = cipher == CIPHER_AES256_GCM ? chunk_aes_make(key) : NULL;
 #else
   (void)cipher;
 #endif
@@ -114,7 +114,7 @@ void chunk_seal(struct chunk_cipher *cipher, const uint8_t *number, uint64_t pla
   chunk_nonce(nonce, data, number, place);
 #ifdef HAVE_LIBCRYPTO
   if (cipher->aes) {
-    aes_seal(cipher->aes, nonce, data, bytes, from, to, tag);
+    chunk_aes_seal(cipher->aes, nonce, data, bytes, from, to, tag);
     return;
   }
 #endif
@@ -130,7 +130,7 @@ bool chunk_unseal(struct chunk_cipher *cipher, const uint8_t *number, uint64_t p
   bool good;
 #ifdef HAVE_LIBCRYPTO
   if (cipher->aes)
-    good = aes_unseal(cipher->aes, nonce, data, bytes, from, to, tag);
+    good = chunk_aes_unseal(cipher->aes, nonce, data, bytes, from, to, tag);
   else
 #endif
     good = crypto_aead_chacha20poly1305_ietf_decrypt_detached(to, NULL, from, bytes, tag, data, sizeof data, nonce,
