@@ -83,7 +83,7 @@ trm_test_peers = tests/unit/peers.h $(trm_test_method)
 tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_peers)
 tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_peers)
 tests_unit_test_batch_assignment_SOURCES = tests/unit/test_batch_assignment.c tests/unit/ranks.h $(trm_program_extra)
-tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/deferred_window.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trainer_SOURCES = tests/unit/test_trainer.c tests/unit/dataset_files.h $(trm_program_extra)
@@ -94,7 +94,7 @@ tests_unit_test_slowdown_SOURCES = tests/unit/test_slowdown.c $(trm_program_extr
 tests_unit_test_stall_SOURCES = tests/unit/test_stall.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
-tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c $(trm_test_method)
+tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c tests/unit/deferred_window.h $(trm_test_method)
 tests_unit_test_document_SOURCES = tests/unit/test_document.c tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(trm_program_extra)
 tests_unit_test_options_SOURCES = tests/unit/test_options.c tests/unit/messages.h $(trm_program_extra)
@@ -290,6 +290,7 @@ trm_test_scripts += \
 	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \
 	tests/coverage.sh \
+	tests/kills_job.sh \
 	tests/fuzz.sh \
 	tests/fuzz/corpus \
 	tests/bench/README.md \

@@ -1,5 +1,6 @@
 /* Every operation of the communication contract, over MPI and on one rank without it; the fixed-order all-reduce; the
  * check of the launch. Meant for 1 to 9 ranks. */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 
 #include "core/counter.h"
 #include "core/memory.h"
+#include "deferred_window.h"
 #include "mpi/coll/allreduce_tree.h"
 #include "mpi/real_private.h"
 #include "ranks.h"
@@ -488,6 +490,33 @@ static void check_fetch_add(struct trm_comm *comm)
 }
 
 static void test_window(void) { on_all(check_window); }
+static void test_deferred_window(void) { with_deferred_windows(test_window); }
+
+/* A put that is not flushed does not reach its target, and a get not its buffer. */
+static void check_deferred(void)
+{
+  struct trm_window *window;
+  float *own, got = 0;
+  const float one = 1;
+  CU_ASSERT_EQUAL_FATAL(world->ops->window_create(world, 2, TRM_FLOAT, "test", &window, (void **)&own), TRM_OK);
+  const int next = (world->rank + 1) % world->size;
+  world->ops->put(window, &one, 1, next, 0);
+  world->ops->accumulate(window, &one, 1, next, 1);
+  world->ops->get(window, &got, 1, next, 0);
+  world->ops->barrier(world);
+  if (next != world->rank)
+    world->ops->flush(window, world->rank);
+  CU_ASSERT(own[0] == 0 && own[1] == 0 && isnan(got));
+  world->ops->barrier(world);
+  world->ops->flush(window, next);
+  CU_ASSERT(got == 1);
+  world->ops->barrier(world);
+  world->ops->flush(window, world->rank);
+  CU_ASSERT(own[0] == 1 && own[1] == 1);
+  world->ops->barrier(world);
+  world->ops->window_free(&window);
+}
+static void test_deferred(void) { with_deferred_windows(check_deferred); }
 static void test_fetch_add(void) { on_all(check_fetch_add); }
 
 /* -- fixed-order all-reduce */
@@ -1011,6 +1040,8 @@ int main(int argc, char **argv)
     {"share: errors", test_share_too_large},
     {"window: accumulate, get, put", test_window},
     {"window: fetch_add", test_fetch_add},
+    {"the same windows at their flush", test_deferred_window},
+    {"nothing before the flush", test_deferred},
     {"allreduce of fixed order", test_allreduce_tree},
     {"broken launch", test_launch},
     {"counters, locks, wait_until", test_counters},

@@ -1,8 +1,10 @@
 /* Hogwild!: one worker is serial SGD; with windows no worker's update is lost; with shared memory there is one array;
- * merges of copies. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
+ * merges of copies. On one node, on several, without shared memory; with windows that act as late as MPI allows. Meant
+ * for 1 to 9 ranks. */
 #include <math.h>
 #include <string.h>
 
+#include "deferred_window.h"
 #include "method.h"
 #include "mpi/async/weight_copy.h"
 #include "train/row_trainer.h"
@@ -37,7 +39,7 @@ static int job_create(struct job *job, enum layout layout, enum trm_assignment a
   job->optimizer = (struct trm_optimizer){
     .update = {.rule = TRM_UPDATE_SGD, .l2 = l2}, .tensor = job->tensor, .tensors = 1, .statistics = 1};
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find("hogwild"), .comm = comm, .device = &cpu,
-                                        .optimizer = &job->optimizer, .elements = ELEMENTS,
+                                        .optimizer = &job->optimizer, .elements = ELEMENTS, .snapshots = 1,
                                         .boundary = &job->trained, .boundaries = 1};
   trm_strategy_set_options(&job->strategy, &job->options);
   return strategy_create(&job->strategy, layout == PAIRS ? 2 : 0);
@@ -264,6 +266,36 @@ static void test_order(void)
   tau = 1;
 }
 
+/* A snapshot has the updates up to its step, while others follow. */
+static void test_snapshots(void)
+{
+  enum { ROUNDS = 3 };
+  const uint64_t at = (uint64_t)world->size + 1;
+  for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
+    struct job job;
+    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_STATIC, 0, world), TRM_OK);
+    strategy_restore_initial(&job.strategy, initial);
+    struct trm_strategy *s = &job.strategy;
+    s->ops->snapshot(s, &at, 1);
+    for (uint64_t round = 0; round < ROUNDS; round++)
+      one_batch_each(s, round * (uint64_t)world->size);
+    CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
+    CU_ASSERT_EQUAL(s->ops->snapshot_weights(s, 0), TRM_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s->eval_weights);
+    size_t wrong = 0;
+    for (size_t i = 0; i < TRAINED; i++) {
+      double want = initial(i);
+      for (uint64_t batch = 0; batch < at; batch++)
+        want -= gradient(batch, i) * 0.5;
+      wrong += (double)s->eval_weights[i] != want;
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+    CU_ASSERT_EQUAL(s->ops->snapshot_weights(s, -1), TRM_OK);
+    world->ops->barrier(world);
+    s->ops->destroy(s);
+  }
+}
+
 /* Ranks merge in turn: an element changed by all ranks, one element per rank, and one that none changes. */
 static void test_merging(void)
 {
@@ -394,6 +426,16 @@ static void test_rows(void)
   }
 }
 
+/* Reads of what is not flushed, and changes of what is not yet sent. */
+static void test_deferred(void)
+{
+  with_deferred_windows(test_several);
+  with_deferred_windows(test_statistics);
+  with_deferred_windows(test_order);
+  with_deferred_windows(test_snapshots);
+  with_deferred_windows(test_rows);
+}
+
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
@@ -402,9 +444,11 @@ int main(int argc, char **argv)
     {"statistics of overlapping batches", test_statistics},
     {"several workers with copies", test_copies},
     {"writes in order", test_order},
+    {"snapshots", test_snapshots},
     {"copies merged in turn", test_merging},
     {"concurrent merges", test_gates},
     {"sparse rows of a linear model", test_rows},
+    {"windows that act at their flush", test_deferred},
     CU_TEST_INFO_NULL,
   };
   return method_run(argc, argv, "hogwild", tests);
