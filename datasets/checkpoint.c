@@ -219,7 +219,7 @@ static int checkpoint_tensor_read(hid_t group, const char *path, const char *gro
   return TRM_OK;
 }
 
-/* Destination of tensors. */
+/* Destination of tensors. shard NULL: none, they are only checked. */
 struct shard_sink {
   const struct trm_model *model, *shard;
   int (*store)(void *context, int state, const struct trm_parameter *parameter, const float *values);
@@ -232,7 +232,7 @@ static int checkpoint_shards_read(hid_t group, const char *path, const char *gro
 {
   const struct trm_parameter *parameter = trm_model_parameter(sink->model, number);
   bool any = false;
-  for (int i = 0; i < trm_model_parameter_count(sink->shard); i++) {
+  for (int i = 0; sink->shard && i < trm_model_parameter_count(sink->shard); i++) {
     const struct trm_parameter *shard = trm_model_parameter(sink->shard, i);
     if (shard->number != number)
       continue;
@@ -330,6 +330,8 @@ static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *check
       checkpoint->state_name[0] = checkpoint->state_name[last];
     checkpoint->states = 1;
   }
+  /* before memory is taken: the file may claim a model of any size */
+  TRM_CHECK(checkpoint_read_shards(path, checkpoint, model, NULL, NULL, NULL));
   checkpoint->owns_states = true;
   for (int i = 0; i < checkpoint->states; i++)
     checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], checkpoint->state_name[i]);

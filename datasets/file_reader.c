@@ -21,10 +21,12 @@
 #include "core/status.h"
 
 #define BUFFER_BYTES ((size_t)1 << 18)
+#define GZIP_MAX_RATIO 1032 /* of deflate */
 #define MAX_LINE ((size_t)1 << 26) /* bytes; a gzip file of a megabyte may have one of a gigabyte */
 
 struct trm_reader {
   char *path;
+  uint64_t max_bytes;
   FILE *plain;
 #ifdef HAVE_ZLIB
   gzFile gzip;
@@ -56,6 +58,7 @@ static int file_reader_start(struct trm_reader *reader)
   reader->plain = fopen(reader->path, "rb");
   if (!reader->plain)
     return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+  reader->max_bytes = S_ISREG(info.st_mode) ? (uint64_t)info.st_size : UINT64_MAX;
   unsigned char magic[6] = {0};
   const size_t bytes = fread(magic, 1, sizeof magic, reader->plain);
   for (size_t i = 0; i < sizeof foreign_formats / sizeof *foreign_formats; i++)
@@ -68,6 +71,8 @@ static int file_reader_start(struct trm_reader *reader)
   }
   fclose(reader->plain);
   reader->plain = NULL;
+  if (S_ISREG(info.st_mode))
+    reader->max_bytes *= GZIP_MAX_RATIO;
 #ifdef HAVE_ZLIB
   reader->gzip = gzopen(reader->path, "rb");
   if (!reader->gzip)
@@ -92,6 +97,11 @@ int trm_reader_open(struct trm_reader **reader, const char *path)
   }
   *reader = self;
   return status;
+}
+
+uint64_t trm_reader_max_bytes(const struct trm_reader *reader)
+{
+  return reader->max_bytes;
 }
 
 void trm_reader_close(struct trm_reader *reader)

@@ -15,6 +15,9 @@ struct trm_reader;
 int trm_reader_open(struct trm_reader **reader, const char *path);
 void trm_reader_close(struct trm_reader *reader); /* NULL is allowed */
 
+/* The most bytes that a file of this size can hold: of gzip 1,032 times as many; of a pipe any number. */
+uint64_t trm_reader_max_bytes(const struct trm_reader *reader);
+
 /* Reads up to max_bytes bytes; fewer only at the end of the file. */
 int trm_reader_read(struct trm_reader *reader, void *to, size_t max_bytes, size_t *got);
 

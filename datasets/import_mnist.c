@@ -42,6 +42,10 @@ static int mnist_idx_open(struct idx *idx, const char *path, uint32_t expected)
     return trm_error(TRM_FAILED, "%s: the IDX file is cut short: %zu bytes, within its head", path, got);
   for (size_t i = 0; i < dims; i++)
     idx->size[i] = mnist_big_endian(head + 4 + 4 * i);
+  /* before memory is taken for an image */
+  if (images && (uint64_t)idx->size[1] * idx->size[2] > trm_reader_max_bytes(idx->reader))
+    return trm_error(TRM_FAILED, "%s: the IDX file is cut short: it promises images of %u x %u", path, idx->size[1],
+                     idx->size[2]);
   return TRM_OK;
 }
 

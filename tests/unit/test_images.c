@@ -167,6 +167,8 @@ static void test_mnist(void)
   import_fails("mnist", "cut lab", &plain, "cut: the IDX file is cut short: 15 bytes");
   file_write("cut", images, 0);
   import_fails("mnist", "cut lab", &plain, "cut: the IDX file is cut short: 0 bytes");
+  file_write("huge", "\0\0\10\3\0\0\0\3\0\0\100\0\0\0\100\0" "\0\1\144\200\377\376", IMAGES);
+  import_fails("mnist", "huge lab", &plain, "huge: the IDX file is cut short: it promises images of 16384 x 16384");
   file_write("long", labels, sizeof labels); /* one byte too long: the NUL */
   import_fails("mnist", "im long", &plain, "long: there are bytes after the last of 3 items");
   file_write("two", "\0\0\10\1\0\0\0\2\1\2", 10);

@@ -305,6 +305,29 @@ static void test_checkpoints(void)
   trm_model_free(&model);
 }
 
+/* A checkpoint that says that its model has 800 TB. */
+static void test_claimed_model(void)
+{
+  const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {3}}, .target = TRM_TARGET_CLASS, .classes = 2};
+  struct trm_model model;
+  struct trm_checkpoint c;
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "mlp 3-4-2 relu", "auto", &spec), TRM_OK);
+  float *weights = trm_alloc(model.parameters * sizeof *weights, "test");
+  c = (struct trm_checkpoint){.model_text = (char *)"mlp 3-2000000000-100000-2", .loss_name = (char *)model.loss->name,
+                              .config = (char *)"a: b\n", .spec = model.spec, .states = 1, .state_name = {"weights"},
+                              .state = {weights}};
+  CU_ASSERT_EQUAL_FATAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
+  trm_free(weights);
+  trm_model_free(&model);
+  CU_ASSERT_EQUAL_FATAL(trm_checkpoint_hdf5.read_head(path, &c), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, c.model_text, c.loss_name, &c.spec), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &c, &model, true), TRM_USAGE);
+  CU_ASSERT(strstr(trm_error_text(), path) && strstr(trm_error_text(), "layer0.weight has shape (4, 3), but the "
+                                                                       "model's has (2000000000, 3)"));
+  trm_checkpoint_free(&c);
+  trm_model_free(&model);
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
@@ -315,6 +338,7 @@ int main(void)
     {"links", test_links},
     {"filters", test_filter},
     {"claims of many elements", test_claims},
+    {"the claim of a large model", test_claimed_model},
     CU_TEST_INFO_NULL,
   };
   made_folder(folder);
