@@ -2,10 +2,11 @@
 # Every system call that changes a run directory fails once, or the process is killed there: the program ends with a
 # message that names the file, or goes on; the earlier checkpoint is whole; the run resumes to the weights of an
 # undisturbed one and leaves no file behind. Of the checkpoints of a run the last is written while it waits, the one
-# before by a thread. make check takes some of the calls, TRM_FAULTS_EVERY=1 tests/faults.sh all.
+# before by a thread. make check takes some of the calls, TRM_FAULTS_EVERY=1 all.
+#   tests/faults.sh [OPTION...]    of the runs, such as --run.background=no
 set -u
 . "$(dirname "$0")/lib.sh"
-every=${TRM_FAULTS_EVERY:-12}
+every=${TRM_FAULTS_EVERY:-12} options=("$@")
 find_faults
 scratch
 digits 200 20
@@ -22,10 +23,10 @@ EOT
 disturbed() {
   rm -rf x && cp -r begun x
   (LD_PRELOAD=$FAULTS FAULT=$1 FAULT_AT=$2 FAULT_FOLDER=$work/x/ FAULT_COUNT=count \
-    timeout -k 5 60 "$TRIREME" train config.yaml --run.dir="$work/x" > x.log 2>&1) 2> /dev/null
+    timeout -k 5 60 "$TRIREME" train config.yaml --run.dir="$work/x" "${options[@]}" > x.log 2>&1) 2> /dev/null
 }
 
-run 1 begun --train.steps=4
+run 1 begun --train.steps=4 "${options[@]}"
 disturbed none 0 || { cat x.log; fail "the undisturbed run"; }
 calls=$(cat count) want=$(sha x)
 at_least "$calls" 40 || fail "only $calls calls are watched"
@@ -44,7 +45,7 @@ for fault in ENOSPC EIO EDQUOT EINTR kill; do
     esac
     "$TRIREME" data info --check x/checkpoints/step-00000004.h5 > info.log 2>&1 ||
       { cat info.log; fail "$where: the earlier checkpoint is damaged"; }
-    run 1 x
+    run 1 x "${options[@]}"
     [ "$(sha x)" = "$want" ] || fail "$where: resumed to other weights"
     left=$(find x \( -name '*.new' -o -name 'lease*' \))
     [ -z "$left" ] || fail "$where: $left is left"

@@ -1,13 +1,21 @@
 #!/bin/bash
-# Runs of one and two ranks are killed again and again, at random times from their start to their end, every second time
-# at a system call that changes the run directory, and resume each time: nothing is lost, nothing hangs, no file is left
-# in the run directory, weights and metrics are those of an undisturbed run. (The MPI library may leave shared memory of
-# a process that is killed while MPI starts.)
-#   tests/kills.sh [KILLS]    make check: 24
+# The kill campaign: runs under `trireme run` are killed again and again and end nevertheless: nothing is lost, nothing
+# hangs, no file is left in the run directory nor in shared memory, weights and metrics are those of an undisturbed run
+# (of an asynchronous method the number of steps). Of eight kills two come at any time, one at any system call that
+# changes the run directory, two in start-up, one in a save, two in teardown. A table counts them by the phase, as the
+# run directory shows it after the kill.
+#   tests/kills.sh [KILLS [JOBS]]    make check: 24 kills, one job at a time. KILLS_SEED: of the times; 1
 set -u
 . "$(dirname "$0")/lib.sh"
-kills=${1-24}
+kills=${1-24} jobs=${2-1}
 find_faults
+if [ -z "${OWN_SHM-}" ]; then # shared memory of its own, in which no other test leaves anything
+  export OWN_SHM=no
+  ! unshare --mount mount -t tmpfs tmpfs /dev/shm 2> /dev/null || OWN_SHM=yes
+  # shellcheck disable=SC2016 # that shell expands it
+  [ $OWN_SHM = no ] || exec unshare --mount bash -c 'mount -t tmpfs tmpfs /dev/shm && exec bash "$@"' - "$0" "$@"
+fi
+script=$(realpath "${0%.sh}_job.sh")
 scratch
 digits 300 30
 cat > config.yaml << 'EOT'
@@ -19,56 +27,64 @@ parallel: {threads: 1}
 run: {seed: 3, resume: auto, checkpoint_every: 9}
 log: {every: 4, quiet: yes}
 EOT
-RANDOM=${KILLS_SEED:-1}
-record() { sed 's/"\(wall\|train\)_s":[^,]*,//g' "$1/metrics.jsonl"; }
+ranks=(1 2 2 2)
+option=(--parallel.zero=0 --parallel.zero=0 --parallel.zero=2 --strategy.name=asgd)
 
-for ranks in 1 2; do
-  run $ranks "whole$ranks"
+# record RUN: what kills must not change
+record() {
+  [ -e "$1/staleness.json" ] && of "$1" steps && return
+  sha "$1"
+  sed 's/"\(wall\|train\)_s":[^,]*,//g' "$1/metrics.jsonl"
+}
+for i in "${!ranks[@]}"; do
   began=$(date +%s%N)
-  run $ranks timed
-  rm -r timed
-  declare "milliseconds$ranks=$((($(date +%s%N) - began) / 1000000))"
+  run "${ranks[i]}" "whole$i" "${option[i]}"
+  life[i]=$((($(date +%s%N) - began) / 1000000))
+  record "whole$i" > "whole$i.record"
 done
 
-# killed RANKS RUN: starts the run and kills it; true if it has ended before. One of the job's processes is killed, and
-# the launcher ends the others; or all at once.
-killed() {
-  local ranks=$1 name=$2 life=milliseconds$1 status pid
-  if [ $((done_kills % 2)) = 0 ]; then
-    FAULT_AT=$((RANDOM % 110 + 1)) FAULT=kill FAULT_FOLDER=$work/$name/ LD_PRELOAD=$FAULTS \
-      timeout -k 5 60 $MPIEXEC -n "$ranks" "$TRIREME" train config.yaml --run.dir="$work/$name" > "$name.log" 2>&1
-    status=$?
-  else
-    rm -f rank.*
-    launch_ranks "$ranks" "$TRIREME" train config.yaml --run.dir="$work/$name" > "$name.log" 2>&1 &
-    job=$!
-    sleep "$(awk -v n=$RANDOM -v life="${!life}" 'BEGIN { printf "%.3f", n / 32768 * life / 1000 }')"
-    for pid in $(cat rank.* 2> /dev/null); do
-      kill -KILL "$pid" 2> /dev/null
-      [ $((RANDOM % 2)) = 0 ] || break
-    done
-    wait $job
-    status=$?
-  fi
-  [ $status != 124 ] || { cat "$name.log"; fail "$name: hangs after a kill"; }
-  [ $status != 0 ]
+# problem KIND: of this run, which counts for the phase of its latest kill
+problem() {
+  echo "$(grep kill table | tail -1 | cut -d' ' -f1) $1" >> table
+  find "$RUN" >> "$RUN.log"
+  cp -r "$RUN" "$RUN.log" ../failed
 }
 
-done_kills=0 runs=0
-while [ $done_kills -lt "$kills" ]; do
-  ranks=$((runs % 2 + 1)) name=run$runs
-  for ((tries = 0; tries < 8; tries++)); do
-    killed $ranks "$name" 2> /dev/null || break
-    done_kills=$((done_kills + 1))
+# job NUMBER: its part of the kills
+job() {
+  local i=0 shape
+  mkdir "job$1" && cd "job$1" && ln -s ../digits.h5 ../config.yaml . && : > table || exit 99
+  RANDOM=$((${KILLS_SEED:-1} * 100 + $1))
+  export RUN PLANNED SEED LIFE FAULTS TRIREME TABLE=$PWD/table
+  while [ "$(grep -c kill table)" -lt $(((kills + jobs - 1) / jobs)) ]; do
+    shape=$((i % ${#ranks[@]})) SEED=$RANDOM
+    RUN=$PWD/run$1-$i PLANNED=$((RANDOM % 12 + 1)) LIFE=${life[shape]}
+    timeout -k 5 300 "$TRIREME" run --restarts=1 -- "$script" $MPIEXEC -n "${ranks[shape]}" "$TRIREME" train config.yaml \
+      "${option[shape]}" --run.dir="$RUN" > "$RUN.log" 2>&1
+    case $? in
+      0) ;;
+      124) problem hang ;;
+      *) problem failed ;;
+    esac
+    cmp -s <(record "$RUN") "../whole$shape.record" || problem unequal
+    [ -z "$(find "$RUN" -name '*.new' -o -name 'lease*' -o -name 'node-*')" ] || problem leftover
+    rm -r "$RUN"*
+    i=$((i + 1))
   done
-  run $ranks "$work/$name"
-  [ "$(sha "$name")" = "$(sha whole$ranks)" ] || fail "$name: other weights after $tries kills"
-  cmp -s <(record whole$ranks) <(record "$name") ||
-    { diff <(record whole$ranks) <(record "$name"); fail "$name: other metrics after $tries kills"; }
-  left=$(find "$name" \( -name '*.new' -o -name 'lease*' -o -name 'node-*' \))
-  [ -z "$left" ] || fail "$name: $left is left"
-  rm -r "$name"
-  runs=$((runs + 1))
+}
+mkdir failed
+for ((i = 0; i < jobs; i++)); do job $i & done
+wait
+cat job*/table > table
+[ $OWN_SHM = no ] || find /dev/shm -type f -printf 'shared-memory leftover\n' >> table
+
+row() { printf '%-14s%7s%7s%7s%7s%10s%8s\n' "$@"; }
+row phase kills failed lost hangs leftovers unequal
+for phase in start-up training save teardown shared-memory; do
+  # shellcheck disable=SC2046 # one word each
+  row $phase $(for kind in kill failed lost hang leftover unequal; do grep -c "^$phase $kind" table; done)
 done
-pass "$done_kills kills in $runs runs: all resumed to equal weights and metrics"
+problems=$(grep -vc kill table)
+[ "$problems" = 0 ] || { cat failed/*.log 2> /dev/null | head -50; fail "$problems problems after $(grep -c kill table) kills"; }
+pass "$(grep -c kill table) kills: all runs went on to equal weights and metrics"
 finish

@@ -222,6 +222,7 @@ try 1 part --data.validation=0.2 --run.resume=auto
 pass "refused: $(grep error: part.log)"
 # a finished run that is resumed: the same files; without its results, which a kill prevented: the same results
 cp -r part before
+: > part/lease.host.1.new > part/checkpoints/step-00000001.h5.new # of a killed process
 run 1 part $cut --run.resume=auto
 diff -r before part || fail "a finished run, resumed: other files"
 rm part/summary.json

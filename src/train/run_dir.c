@@ -171,7 +171,12 @@ int trm_run_dir_take(struct trm_run_dir *dir, const struct trm_run_options *opti
   *dir = (struct trm_run_dir){.path = trm_strdup(path), .group = options->group, .made = access(path, F_OK) != 0};
   TRM_CHECK(run_dir_make_directories(path));
   TRM_CHECK(trm_private_files_share(path, dir->group));
-  return trm_lease_take(path, wait_s, &dir->lease);
+  TRM_CHECK(trm_lease_take(path, wait_s, &dir->lease));
+  char *checkpoints = trm_format("%s/checkpoints", path);
+  run_dir_remove_unfinished(path);
+  run_dir_remove_unfinished(checkpoints);
+  trm_free(checkpoints);
+  return TRM_OK;
 }
 
 /* Adds the begin of the run, or of its continuation, to the audit log. */
@@ -200,9 +205,6 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
 {
   char *checkpoints = trm_format("%s/checkpoints", dir->path);
   char *metrics = trm_format("%s/metrics.jsonl", dir->path);
-
-  run_dir_remove_unfinished(dir->path);
-  run_dir_remove_unfinished(checkpoints);
   const bool holds_run = access(metrics, F_OK) == 0;
   int status = TRM_OK;
   if (resume_step >= 0)

@@ -22,8 +22,9 @@ struct trm_run_dir {
   struct trm_json staleness;
 };
 
-/* Makes the directory run.dir if there is none, of run.group, and takes its lease, for which it waits wait_s seconds
- * at most (core/lease.h). What writes there fails from when another process has it. */
+/* Makes the directory run.dir if there is none, of run.group, takes its lease, for which it waits wait_s seconds at most
+ * (core/lease.h), and removes the incomplete files that a killed process has left. What writes there fails from when
+ * another process has it. */
 int trm_run_dir_take(struct trm_run_dir *dir, const struct trm_run_options *options, double wait_s);
 /* Makes the files of the directory, which was taken. resume_step >= 0: resumes the run in the directory and drops its
  * metrics after that step, and summary.json. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or
