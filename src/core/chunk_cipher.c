@@ -56,8 +56,8 @@ static void chunk_aes_run(EVP_CIPHER_CTX *aes, bool encrypt, const uint8_t *nonc
 {
   int done;
   chunk_aes_must(EVP_CipherInit_ex(aes, NULL, NULL, NULL, nonce, encrypt) &&
-           EVP_CipherUpdate(aes, NULL, &done, data, CHUNK_NUMBER_BYTES) &&
-           EVP_CipherUpdate(aes, to, &done, from, (int)bytes));
+                 EVP_CipherUpdate(aes, NULL, &done, data, CHUNK_NUMBER_BYTES) &&
+                 EVP_CipherUpdate(aes, to, &done, from, (int)bytes));
 }
 
 static void chunk_aes_seal(EVP_CIPHER_CTX *aes, const uint8_t *nonce, const uint8_t *data, size_t bytes,
@@ -66,7 +66,7 @@ static void chunk_aes_seal(EVP_CIPHER_CTX *aes, const uint8_t *nonce, const uint
   int done;
   chunk_aes_run(aes, true, nonce, data, bytes, from, to);
   chunk_aes_must(EVP_CipherFinal_ex(aes, to + bytes, &done) &&
-           EVP_CIPHER_CTX_ctrl(aes, EVP_CTRL_AEAD_GET_TAG, CHUNK_TAG_BYTES, tag));
+                 EVP_CIPHER_CTX_ctrl(aes, EVP_CTRL_AEAD_GET_TAG, CHUNK_TAG_BYTES, tag));
 }
 
 static bool chunk_aes_unseal(EVP_CIPHER_CTX *aes, const uint8_t *nonce, const uint8_t *data, size_t bytes,
