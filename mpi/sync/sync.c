@@ -375,6 +375,19 @@ static int sync_collect(struct trm_strategy *strategy, const float *view[TRM_MAX
   return TRM_OK;
 }
 
+/* The ranks of the first node divide the arrays, which they share. */
+static bool sync_own(const struct trm_strategy *strategy, int state, size_t from, struct trm_own_elements *next)
+{
+  const struct sync *s = strategy->impl;
+  const float *array = state ? s->state[state - 1].data : s->w.data;
+  trm_interval(strategy->elements, (size_t)s->node->size, (size_t)s->node->rank, &next->low, &next->high);
+  next->low = from > next->low ? from : next->low;
+  if (s->cross->rank != 0 || next->low >= next->high)
+    return false;
+  next->values = array + next->low;
+  return true;
+}
+
 static int sync_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct sync *s = strategy->impl;
@@ -404,5 +417,6 @@ const struct trm_strategy_ops trm_strategy_sync = {
   .step = sync_step,
   .collect = sync_collect,
   .restore = sync_restore,
+  .own = sync_own,
   .destroy = sync_destroy,
 };

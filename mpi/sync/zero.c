@@ -263,5 +263,6 @@ const struct trm_strategy_ops sync_zero = {
   .restore = zero_restore,
   .read = zero_read,
   .write = zero_write,
+  .own = zero_own,
   .destroy = zero_destroy,
 };

@@ -129,6 +129,7 @@ void zero_gradients_finish(struct trm_strategy *strategy);
 
 /* -- zero_state.c: slots of the strategy */
 int zero_read(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
+bool zero_own(const struct trm_strategy *strategy, int state, size_t from, struct trm_own_elements *next);
 int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
 int zero_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
 int zero_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);

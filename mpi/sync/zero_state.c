@@ -76,6 +76,28 @@ int zero_read(struct trm_strategy *strategy, int state, size_t low, size_t n, fl
   return TRM_OK;
 }
 
+bool zero_own(const struct trm_strategy *strategy, int state, size_t from, struct trm_own_elements *next)
+{
+  const struct zero *z = strategy->impl;
+  const struct interval rest = {from, strategy->elements};
+  if (z->cross && z->cross->rank != 0)
+    return false;
+  for (int p = from < z->trainable ? zero_state_first_chunk(z, from) : z->chunks; p < z->chunks; p++) {
+    const struct interval mine = sync_overlap(rest, zero_shard_interval(&z->chunk[p], z->group->rank));
+    if (mine.low >= mine.high)
+      continue;
+    *next = (struct trm_own_elements){mine.low, mine.high, zero_state_element(z, state, &z->chunk[p], mine.low)};
+    return true;
+  }
+  const struct interval statistics = sync_overlap(rest, (struct interval){z->trainable, strategy->elements});
+  const float *values = zero_state_statistics(strategy, state);
+  if (z->group->rank != 0 || statistics.low >= statistics.high)
+    return false;
+  *next = (struct trm_own_elements){statistics.low, statistics.high,
+                                    values ? values + (statistics.low - z->trainable) : NULL};
+  return true;
+}
+
 int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from)
 {
   const struct zero *z = strategy->impl;

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 #include "core/context.h"
 #include "core/memory.h"
@@ -84,6 +85,12 @@ void trm_background_begin(struct trm_background *b, int (*function)(void *contex
     trm_free(call);
   }
   pthread_mutex_unlock(&b->lock);
+}
+
+void trm_background_poll(bool (*done)(const void *context), const void *context)
+{
+  while (!done(context))
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
 bool trm_background_failed(struct trm_background *b)

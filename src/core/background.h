@@ -11,6 +11,9 @@ struct trm_background *trm_background_open(void);
 /* Has function(context) called, after the calls that began before it. A call that follows a failed one is not made.
  * context: the caller's; it must be valid, and what the call reads unchanged, until wait returns. */
 void trm_background_begin(struct trm_background *background, int (*function)(void *context), void *context);
+/* For such functions, in place of a communicator's wait_until: returns when done(context) is true, and sleeps between
+ * its calls. */
+void trm_background_poll(bool (*done)(const void *context), const void *context);
 bool trm_background_failed(struct trm_background *background); /* a call has, since the last wait; does not wait */
 /* Returns when all calls have returned, with the status and the message of the one that failed. */
 int trm_background_wait(struct trm_background *background);

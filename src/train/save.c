@@ -1,5 +1,5 @@
 /* Checkpoints of a run. Rank 0 writes them: while training waits, or in the background from a copy of the state
- * (state_copy.h), for which alone training waits. At most one copy is being written; the next save waits for it. A
+ * (state_copy.h). At most one copy is being written; the next save waits for it. A
  * failure in the background counts as a request to stop (trainer_stop_requested), and is returned on all ranks by the
  * next save or the end of the run. */
 #include <stdio.h>
@@ -99,6 +99,7 @@ static int save_write(void *context)
   struct trainer_save *save = context;
   struct trainer *t = save->t;
   struct trm_checkpoint *c = &save->checkpoint;
+  trm_state_copy_await_all(&t->saves.copy);
   TRM_CHECK(trm_lease_check(t->run_dir.lease));
   for (int i = 0; i < c->states; i++)
     c->state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
@@ -170,8 +171,8 @@ size_t trainer_saves_open(struct trainer *t)
       (choice == TRM_BACKGROUND_AUTO && !save_copy_is_local(t)))
     return 0;
   saves->in_background = saves->pending = true;
-  trm_state_copy_open(&saves->copy, t->comm, &t->full_model, &t->strategy);
-  if (t->comm->rank == 0) {
+  trm_state_copy_open(&saves->copy, t->comm, &t->full_model, &t->model, &t->strategy, !t->device_memory);
+  if (t->comm->rank == 0 || saves->copy.node) {
     saves->background = trm_background_open();
     trm_background_begin(saves->background, trm_state_copy_touch, &saves->copy);
   }
@@ -215,6 +216,12 @@ int trainer_await_save(struct trainer *t)
   saves->step = UINT64_MAX;
   save_free_written(saves);
   return trm_agree(t->comm, status);
+}
+
+void trainer_await_copy(struct trainer *t)
+{
+  if (t->saves.pending)
+    trm_state_copy_await_own(&t->saves.copy);
 }
 
 bool trainer_stop_requested(const struct trainer *t)
@@ -261,7 +268,11 @@ static int save_state(struct trainer *t, bool is_step, bool goes_on)
   trm_ledger_set_phase(TRM_LEDGER_CHECKPOINT, t->strategy.updates);
   TRM_CHECK(trm_agree(t->comm, t->mode->save_local_state ? t->mode->save_local_state(t) : TRM_OK));
   trm_local_state_gather_begin(&sources.local_states, t->comm, t->strategy.local_state, t->strategy.local_states);
-  TRM_CHECK(trainer_gather_begin(t, &sources.tensors));
+  sources.tensors = (struct trm_model_gather){.grid = t->grid};
+  if (!background || !saves->copy.own)
+    TRM_CHECK(trainer_gather_begin(t, &sources.tensors));
+  else if (saves->copy.node)
+    trm_state_copy_begin_own(&saves->copy, saves->background);
   int status = TRM_OK;
   if (t->comm->rank == 0)
     status = background ? trm_state_copy_take(&saves->copy, &sources.tensors, &sources.local_states)
@@ -273,7 +284,7 @@ static int save_state(struct trainer *t, bool is_step, bool goes_on)
     save_begin_copied(t, is_step, saves->local_state_ranks);
   saves->pending = background;
   saves->step = background ? t->strategy.updates : UINT64_MAX;
-  return trm_agree(t->comm, status); /* until then no rank changes what is copied */
+  return trm_agree(t->comm, status); /* until then no rank changes what rank 0 gathers */
 }
 
 int trainer_save(struct trainer *t, bool goes_on)

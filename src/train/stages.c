@@ -199,6 +199,7 @@ static int stages_step(void *context, int batch, struct trm_loss_sums *sums)
   const uint64_t number = run->first + (uint64_t)batch;
   const double rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
   trm_strategy_begin_step(&t->strategy, rate, 0, sums);
+  trainer_await_copy(t);
   TRM_CHECK(t->strategy.ops->step(&t->strategy, rate, sums));
   trm_staged_arrays_load(&t->arrays, t->strategy.w);
   run->total->loss += sums->loss;

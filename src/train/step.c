@@ -32,6 +32,7 @@ int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const str
   if (t->computing)
     return TRM_OK;
   step_reduce_partial_gradients(t, low, high);
+  trainer_await_copy(t);
   return trm_staged_arrays_ready(&t->arrays, low, high, sums);
 }
 
@@ -305,6 +306,7 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
     return TRM_OK;
   if (!step_passes_add_losses(t))
     trm_strategy_begin_step(&t->strategy, batch->rate, 0, sums);
+  trainer_await_copy(t);
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }
 

@@ -68,6 +68,12 @@ enum trm_strategy_takes {
   TRM_TAKES_AGGREGATE = 2048 /* strategy.aggregate=node: a node's workers send their gradients together */
 };
 
+/* Elements [low, high) of a flat array. */
+struct trm_own_elements {
+  size_t low, high;
+  const float *values; /* (high - low) in the device's memory; NULL: zeros */
+};
+
 struct trm_strategy_ops {
   const char *name; /* strategy.name */
   const char *help; /* one line */
@@ -119,6 +125,12 @@ struct trm_strategy_ops {
    * With a parameter provider `state` -1 is the gradient: the sum over ranks, after the last pass and before step. */
   int (*read)(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
   int (*write)(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
+
+  /* For copies of the state that every rank makes for itself, at the same time (state_copy.h): sets *next to elements
+   * of a `state` from `from` on that are this rank's to copy; false: none are left. Over the data axis each element is
+   * one rank's. The values stay as they are until the rank calls grad_ready or step for the first time. Not collective;
+   * another thread may call it during a pass. NULL: collect or read serve. Only of lockstep methods. */
+  bool (*own)(const struct trm_strategy *strategy, int state, size_t from, struct trm_own_elements *next);
 
   void (*destroy)(struct trm_strategy *strategy); /* collective */
 };

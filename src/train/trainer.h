@@ -131,8 +131,8 @@ struct trainer_saves {
   bool pending;       /* trainer_await_save has not been called since the latest of them */
   uint64_t step;      /* updates of the state in the copy; UINT64_MAX: no whole state */
   int local_state_ranks;             /* of that state */
-  struct trm_state_copy copy;        /* rank 0 */
-  struct trm_background *background; /* rank 0, owned; NULL: the run makes no such saves */
+  struct trm_state_copy copy;
+  struct trm_background *background; /* owned; NULL: the rank neither copies nor writes */
   struct trainer_save *first;        /* rank 0: those since the latest trainer_await_save, owned */
 };
 
@@ -326,11 +326,14 @@ int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums
  * pipeline, or no training. */
 void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 
-/* Checkpoints (save.c). All are collective but for finish and stop_requested. */
+/* Checkpoints (save.c). All are collective but for finish, await_copy and stop_requested. */
 int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather); /* trm_model_gather_begin, of t */
 /* Prepares saves in the background, by run.background. Returns the bytes of memory that they take on this rank. */
 size_t trainer_saves_open(struct trainer *t);
-void trainer_saves_close(struct trainer *t); /* not collective; waits for a save that is under way */
+void trainer_saves_close(struct trainer *t); /* waits for a save that is under way */
+/* Waits until this rank's state may change: before its first call of the strategy's grad_ready or step in a step. Not
+ * collective. */
+void trainer_await_copy(struct trainer *t);
 /* Writes checkpoints/step-N.h5, links last.h5, removes those beyond run.keep. goes_on: the run does, and the file may
  * be written in the background; then a failure of this save is returned by the next one or by trainer_await_save. */
 int trainer_save(struct trainer *t, bool goes_on);

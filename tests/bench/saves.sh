@@ -1,7 +1,7 @@
 #!/bin/bash
 # How long training waits for a checkpoint, in the background and in the foreground: a perceptron of 20 million weights
-# with Adam, 240 MB of state. Prints for each layout medians of ROUNDS (3) runs: seconds that rank 0
-# waits, and seconds of the ten steps before the save and of those after it, during which the file is written.
+# with Adam, 240 MB of state. Prints for each layout medians of ROUNDS (3) runs: seconds that rank 0 waits for the save,
+# or for the copy, and seconds of the ten steps before the save and of those after it, during which the file is written.
 #
 #   tests/bench/saves.sh [LAYOUT...]     LAYOUT: ranks and options in one word, such as "2 --parallel.zero=2"
 . "$(dirname "$0")/lib.sh"
@@ -25,8 +25,9 @@ YAML
 # measured RANKS OPTION...: of one run: appends to `pause`, `before` and `after`
 measured() {
   job "$1" train c.yaml "${@:2}" > log 2>&1 || { cat log >&2; exit 1; }
-  pause+=("$(sed -n 's/.*"name":"checkpoint".*"dur":\([0-9.]*\).*"tid":0,.*/\1/p' run/trace.json |
-    awk 'NR == 1 { print $1 / 1e6 }')")
+  # the first save, and until the next one what steps wait for its copy
+  pause+=("$(sed -n 's/.*"name":"\(checkpoint\|wait for the copy\)".*"dur":\([0-9.]*\).*"tid":0,.*/\1;\2/p' \
+    run/trace.json | awk -F';' '$1 == "checkpoint" { saves++ } saves == 1 { s += $2 } END { print s / 1e6 }')")
   wanted trace.json "${pause[-1]}"
   read -r one two < <(sed -n 's/.*"step":\([0-9]*\),.*"train_s":\([0-9.]*\).*,"loss".*/\1 \2/p' run/metrics.jsonl |
     awk -v every="$EVERY" '{ t[$1] = $2 / 10 } END { print t[every] - t[every - 10], t[every + 10] - t[every] }')

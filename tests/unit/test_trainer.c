@@ -25,6 +25,7 @@ static struct {
   uint64_t fail_at;         /* this update fails; 0: none */
   int fail_fetch;           /* the training batch that cannot be read, from 1; 0: none */
   bool fail_save;
+  bool own; /* the state is copied by its owner, which takes 20 ms for an array */
   /* record */
   struct made_fetch {
     uint64_t epoch;
@@ -144,6 +145,19 @@ static void made_destroy(struct trm_strategy *s)
 static const struct trm_strategy_ops made_strategy = {
   .name = "made up", .lockstep = true, .takes = TRM_TAKES_ALL, .create = made_create, .step = made_step,
   .collect = made_collect, .restore = made_restore, .destroy = made_destroy};
+
+static bool made_own(const struct trm_strategy *s, int state, size_t from, struct trm_own_elements *next)
+{
+  if (from >= s->elements)
+    return false;
+  usleep(20000);
+  *next = (struct trm_own_elements){from, s->elements, (state ? s->eval_weights : s->w) + from};
+  return true;
+}
+
+static const struct trm_strategy_ops made_owning_strategy = {
+  .name = "made up", .lockstep = true, .takes = TRM_TAKES_ALL, .create = made_create, .step = made_step,
+  .collect = made_collect, .restore = made_restore, .own = made_own, .destroy = made_destroy};
 
 /* -- checkpoints: an empty file, and what was to be in it */
 
@@ -269,7 +283,7 @@ static int train(const char *name, const char *const *settings, struct trm_resul
   CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", TRM_MATMUL_F32, 0, 1), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_grid_create(&grid, &options, trm_comm_self()), TRM_OK);
   const struct trm_modules modules = {
-    .comm = trm_comm_self(), .grid = &grid, .device = &device, .strategy = &made_strategy,
+    .comm = trm_comm_self(), .grid = &grid, .device = &device, .strategy = run.own ? &made_owning_strategy : &made_strategy,
     .pipeline = &trm_pipeline_messages, .dataset = &made_data, .checkpoint = &made_checkpoints,
     .weights_read = made_weights};
   const int status = trm_train(&options, &modules, result);
@@ -426,6 +440,25 @@ static void test_saves(void)
   CU_ASSERT_EQUAL(save_count, run.first_save);
 }
 
+/* No step changes the state before it is copied. */
+static void test_owned_saves(void)
+{
+  static const float w[] = {1, 2, 3, 4, 5, 6}, average[] = {10, 20, 30, 40, 50, 60};
+  static const char *const each[] = {"optim.ema", "0.9", "run.checkpoint_every", "1", "run.background", "yes", NULL};
+  struct trm_result result;
+  run.w = w;
+  run.average = average;
+  run.own = true;
+  CU_ASSERT_EQUAL(train("owned", each, &result), TRM_OK);
+  for (int i = run.first_save; i < save_count; i++) {
+    const struct save *save = &saves[i];
+    CU_ASSERT(save->values[0] == (float)save->c.updates && save->values[1] == 10 * (float)save->c.updates);
+  }
+  CU_ASSERT(save_count - run.first_save >= 6 && is_file("owned/checkpoints/step-00000005.h5"));
+  run.own = false;
+  run.average = NULL;
+}
+
 /* The average of the weights begins as the weights; evaluations are of the average, training of the weights. */
 static void test_average(void)
 {
@@ -566,6 +599,7 @@ int main(void)
     {"the rate of each step", test_rates},
     {"patience and the best", test_patience},
     {"checkpoints", test_saves},
+    {"copies by owners", test_owned_saves},
     {"the average of the weights", test_average},
     {"resumed", test_resume},
     {"nothing to resume", test_resume_of_nothing},
