@@ -43,8 +43,9 @@ int trm_state_copy_touch(void *context);
 int trm_state_copy_take(struct trm_state_copy *copy, struct trm_model_gather *tensors,
                         struct trm_local_state_gather *local_states);
 
-/* Where copy->node is set. begin_own: has this rank's elements copied in its background thread. await_own: returns when that is done: before the rank's first call of grad_ready or step. await_all: of rank 0's
- * thread: when all ranks have done so. None is collective. */
+/* Copies by the owners, where copy->node is set. None of the three is collective. begin_own: has this rank's elements
+ * copied in its background thread. await_own: returns when that is done: before the rank's first call of grad_ready or
+ * step. await_all: for rank 0's thread: returns when all ranks have copied. */
 void trm_state_copy_begin_own(struct trm_state_copy *copy, struct trm_background *background);
 void trm_state_copy_await_own(struct trm_state_copy *copy);
 void trm_state_copy_await_all(const struct trm_state_copy *copy);
