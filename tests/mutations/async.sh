@@ -23,10 +23,11 @@ mutation 'ssp: own steps of one number' mpi/async/ssp.c 's/update\.step = \(uint
 mutation 'ssp: states not copied' mpi/async/ssp.c '/ssp_copy/,/^}/s/i < ssp->own\.states/i < 0/' test_async_ssp 2
 mutation 'essp: the newest are not requested' mpi/async/ssp.c \
   's/ssp_request\(s, chunk, w->seen\[chunk\] \+ 1\)/ssp_request(s, chunk, w->seen[chunk])/' test_async_ssp 2
-mutation 'sgp: y is not halved' mpi/async/sgp.c 's/weight\[i\] \+= sgp->half\[i\];/weight[i] += 2 * sgp->half[i];/' \
-  test_async_peers 2
+mutation 'sgp: y is not halved' mpi/async/sgp.c 's/weight\[i\] -= sgp->half\[i\];/;/' test_async_peers 2
+mutation 'sgp: the half that a failed owner returns counts twice' mpi/async/sgp.c \
+  's/weight\[i\] \+= sgp->half\[i\];/weight[i] += 2 * sgp->half[i];/' async_peers.sh
 mutation 'sgp: a push does not wait' mpi/async/sgp.c \
-  's/if \(call->value\[ITERATION\] > state\[BEGUN\] \+ \(double\)s->options->overlap\)/if (0)/' test_async_peers 2
+  's/if \(call->value\[ITERATION\] > state\[BEGUN\] \+ \(double\)s->options->overlap\)/if (0)/' test_async_peers 3
 mutation 'softsync: the first gradient' mpi/async/softsync.c \
   's/\+\+chunk->method_state\[WAITING\] < count/++chunk->method_state[WAITING] < 1/' test_async_server_weights 3
 mutation 'softsync: a sum, no mean' mpi/async/softsync.c \

@@ -53,9 +53,9 @@ mutation 'sampling: temperature multiplies' src/nn/sample.c \
   test_sample 1
 mutation 'targets beside their rows' datasets/loader.c \
   's/\(files->rows - loader->context - 1\) \/ loader->stride \+ 1/(files->rows - loader->context) \/ loader->stride + 1/' \
-  test_tokens 1
+  test_datasets 1
 mutation 'data.limit ignored' datasets/loader.c 's/loader->file_rows = \(uint64_t\)limit;/;/' test_datasets 1
 mutation 'evaluations are shuffled' datasets/loader.c \
-  's/shuffle = trains && options->data\.shuffle;/shuffle = options->data.shuffle;/' test_datasets 1
+  's/shuffle = trains && options->data\.shuffle;/shuffle = options->data.shuffle;/' test_validation 1
 mutation 'checkpoints: the digest of the weights unchecked' datasets/checkpoint.c \
   's/strcmp\((hex|sha256|digest), /0 \&\& &/' test_checkpoint 1

@@ -22,7 +22,7 @@ mutation 'evaluations one step late' src/train/epochs.c \
   's/step \/ \(uint64_t\)every > before \/ \(uint64_t\)every/(step - 1) \/ (uint64_t)every > before \/ (uint64_t)every/' \
   test_trainer 1
 mutation 'checkpoints: no one at the end' src/train/epochs.c \
-  's/end \|\| early \|\| epochs_is_due\(before/early || epochs_is_due(before/' test_trainer 1
+  's/end \|\| early \|\| epochs_is_due\(before/early || epochs_is_due(before/' train.sh
 mutation 'resume: from the oldest' src/train/checkpoint_files.c \
   's/return \(x > y\) - \(x < y\);/return (x < y) - (x > y);/' test_resume 1
 mutation 'resume: the best forgotten' src/train/restart.c \
@@ -36,7 +36,7 @@ mutation 'resume: epoch sums forgotten' src/train/restart.c 's/  t->epoch_loss =
 mutation 'resume: another seed' src/train/restart.c 's/if \(c->seed != \(uint64_t\)t->options->run\.seed\)/if (0)/' \
   test_trainer 1
 mutation 'resume: another data set' src/train/restart.c \
-  's/if \(c->data_digest && t->data->digest && strcmp/if (0 \&\& strcmp/' test_trainer 1
+  's/if \(c->data_digest && t->data->digest && strcmp/if (0 \&\& strcmp/' bad_input.sh
 mutation 'resume: a damaged checkpoint' src/train/checkpoint_files.c \
   's/if \(ops->verify\(candidate\) == TRM_OK\)/if (true)/' test_trainer 1
 mutation 'resume: an average from nothing' src/train/restart.c \
@@ -53,7 +53,7 @@ mutation 'confusion: transposed' src/train/evaluate.c \
   's/\[\(size_t\)rows->target_class\[i\] \* classes \+ \(size_t\)trm_predicted_class\(e->scores \+ i \* c, c\)\]/[(size_t)trm_predicted_class(e->scores + i * c, c) * classes + (size_t)rows->target_class[i]]/' \
   train.sh
 mutation 'predicted class of one score' src/train/evaluate.c 's/return scores\[0\] > 0;/return scores[0] >= 0;/' \
-  train.sh
+  test_trainer:predicted 1
 mutation 'staleness: maximum not merged' src/train/staleness.c 's/if \(from->max > to->max\)/if (0)/' test_staleness 1
 mutation 'staleness: quantile one too high' src/train/staleness.c \
   's/\(double\)passed >= fraction/(double)passed > fraction/' test_staleness 1

@@ -94,6 +94,12 @@ static void test_normal(void)
   const double radius = sqrt(-2 * log((word[2] + 1.0) / 4294967296.0));
   CU_ASSERT_DOUBLE_EQUAL(trm_random_normal(11, TRM_RANDOM_INIT, 1, 5),
                          radius * cos(2 * 3.14159265358979323846 * word[3] / 4294967296.0), 1e-6);
+  /* a word of 13 (found by a search), where the 1 that keeps the logarithm finite shows */
+  trm_random_block(5, TRM_RANDOM_INIT, 1, 42042393 / 2, word);
+  CU_ASSERT_EQUAL(word[2], 13);
+  CU_ASSERT_DOUBLE_EQUAL(trm_random_normal(5, TRM_RANDOM_INIT, 1, 42042393),
+                         sqrt(-2 * log(14 / 4294967296.0)) * cos(2 * 3.14159265358979323846 * word[3] / 4294967296.0),
+                         1e-6);
 }
 
 /* Returns true if position -> element is a bijection of 0..n-1. */

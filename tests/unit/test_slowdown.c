@@ -250,6 +250,10 @@ static void test_times(void)
   CU_ASSERT_EQUAL(make(&pace, "", "exponential", TRM_COMPUTE_REAL, 1, 4), TRM_OK);
   for (uint64_t batch = 0; batch < 20; batch++)
     CU_ASSERT_DOUBLE_EQUAL(took(&pace, 0.002, 1, batch), 0.002 * fmax(1, trm_slowdown_factor(&pace, batch)), 1e-9);
+  uint64_t fast = 0;
+  while (trm_slowdown_factor(&pace, fast) > 0.9)
+    fast++;
+  CU_ASSERT_EQUAL(trm_slowdown_duration(&pace, 0, 0.002, fast), 0.002);
   CU_ASSERT_EQUAL(pace.overruns, 0);
   /* an option for another rank */
   CU_ASSERT_EQUAL(make(&pace, "2:3", "", TRM_COMPUTE_REAL, 1, 4), TRM_OK);

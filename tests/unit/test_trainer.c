@@ -418,6 +418,14 @@ static void test_patience(void)
   CU_ASSERT_STRING_EQUAL(save_list(), "best.h5@3 step-00000003.h5@3 best.h5@6 step-00000006.h5@6 ");
 }
 
+/* The class of the largest score, the first of equal ones; of a single score 1 if it is above 0. */
+static void test_predicted_class(void)
+{
+  CU_ASSERT(trm_predicted_class((float[]){0}, 1) == 0 && trm_predicted_class((float[]){1e-30f}, 1) == 1);
+  CU_ASSERT(trm_predicted_class((float[]){-1}, 1) == 0);
+  CU_ASSERT(trm_predicted_class((float[]){1, 3, 3, 2}, 4) == 1 && trm_predicted_class((float[]){-2, -3, -1}, 3) == 2);
+}
+
 static bool is_file(const char *name)
 {
   char *path = trm_format("%s/%s", folder, name);
@@ -600,6 +608,7 @@ int main(void)
     {"patience and the best", test_patience},
     {"checkpoints", test_saves},
     {"copies by owners", test_owned_saves},
+    {"predicted class", test_predicted_class},
     {"the average of the weights", test_average},
     {"resumed", test_resume},
     {"nothing to resume", test_resume_of_nothing},

@@ -11,7 +11,7 @@ struct cut {
   const char *path;
   enum made_kind kind;
   uint64_t rows; /* in the file; tokens: tokens */
-  int64_t stride;
+  int64_t stride, seed;
 };
 
 static bool is_tokens(enum made_kind kind)
@@ -24,7 +24,7 @@ static struct trm_options options_of(const struct cut *cut, int64_t memory, bool
   return (struct trm_options){
     .data = {.shuffle = shuffle, .memory = memory, .threads = 1, .context = CONTEXT, .stride = cut->stride,
              .validation = (char *)"0.1"},
-    .train = {.batch = 64}, .parallel = {.share = TRM_SHARE_NODE}, .run = {.seed = 5},
+    .train = {.batch = 64}, .parallel = {.share = TRM_SHARE_NODE}, .run = {.seed = cut->seed},
   };
 }
 
@@ -128,7 +128,7 @@ static size_t count_overlaps(const struct cut *cut, const uint64_t *train, size_
 
 static void check_cut(enum made_kind kind, int64_t stride, int compress)
 {
-  const struct cut cut = {trm_format("%s/cut.h5", folder), kind, is_tokens(kind) ? 60007 : 6011, stride};
+  const struct cut cut = {trm_format("%s/cut.h5", folder), kind, is_tokens(kind) ? 60007 : 6017, stride, 5};
   CU_ASSERT_EQUAL_FATAL(
     trm_agree(world, world->rank ? TRM_OK : made_file(cut.path, kind, WIDTH, cut.rows, 0, compress)), TRM_OK);
   uint64_t *train = calloc(cut.rows, sizeof *train), *other = calloc(cut.rows, sizeof *train);
@@ -167,10 +167,26 @@ static void test_cuts(void)
   check_cut(MADE_CSR, 0, 4);
 }
 
+/* 1.5 of 15 rows are rounded to 2; another seed cuts others. */
+static void test_seeds(void)
+{
+  struct cut cut = {trm_format("%s/seeds.h5", folder), MADE_FLOATS, 15, 0, 5};
+  CU_ASSERT_EQUAL_FATAL(
+    trm_agree(world, world->rank ? TRM_OK : made_file(cut.path, cut.kind, WIDTH, cut.rows, 0, 0)), TRM_OK);
+  uint64_t rows[2][15], sum;
+  int others = 0;
+  for (cut.seed = 5; cut.seed < 10; cut.seed++) {
+    CU_ASSERT_EQUAL(find_rows(&cut, TRM_SPLIT_VALIDATION, trm_comm_self(), 1 << 30, rows[cut.seed > 5], &sum), 2);
+    others += memcmp(rows[0], rows[cut.seed > 5], 2 * sizeof **rows) != 0;
+  }
+  CU_ASSERT(others >= 3); /* of 4 */
+  trm_free((char *)cut.path);
+}
+
 /* Cuts with too few rows, fractions out of range. */
 static void test_refused(void)
 {
-  const struct cut cut = {trm_format("%s/small.h5", folder), MADE_FLOATS, 1, 0};
+  const struct cut cut = {trm_format("%s/small.h5", folder), MADE_FLOATS, 1, 0, 5};
   CU_ASSERT_EQUAL_FATAL(
     trm_agree(world, world->rank ? TRM_OK : made_file(cut.path, cut.kind, WIDTH, cut.rows, 0, 0)), TRM_OK);
   struct trm_options options = options_of(&cut, 1 << 30, true);
@@ -224,7 +240,7 @@ static void check_split(const struct trm_dataset *data, enum made_kind kind, uin
 
 static void test_files(void)
 {
-  const struct cut cut = {trm_format("%s/own.h5", folder), MADE_CSR, TRAINS, 0};
+  const struct cut cut = {trm_format("%s/own.h5", folder), MADE_CSR, TRAINS, 0, 5};
   char *plain = trm_format("%s/plain.h5", folder), *wide = trm_format("%s/wide.h5", folder);
   const int64_t memories[] = {1 << 30, 2000};
   /* data.file and data.validation: own and plain; the rows that follow */
@@ -248,14 +264,16 @@ static void test_files(void)
   }
   world->ops->barrier(world);
   for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
-    struct trm_options options = options_of(&cut, memories[i % 2], false);
+    const bool shuffle = i / 2 % 2 == 0; /* rows of evaluations stay in order */
+    struct trm_options options = options_of(&cut, memories[i % 2], shuffle);
     struct trm_splits splits;
     options.data.file = (char *)cases[i / 2].file;
     options.data.validation = (char *)cases[i / 2].validation;
     options.data.test = (char *)"";
     CU_ASSERT_EQUAL(trm_splits_open(&splits, &trm_dataset_hdf5, &options, world), cases[i / 2].status);
     if (cases[i / 2].status == TRM_OK) {
-      check_split(splits.train, cut.kind, 0, TRAINS); /* whole */
+      if (!shuffle)
+        check_split(splits.train, cut.kind, 0, TRAINS); /* whole */
       check_split(splits.validation, cut.kind, cases[i / 2].first, cases[i / 2].rows);
       check_split(splits.test, cut.kind, cases[i / 2].file == plain ? TRAINS : TRAINS + VALIDATIONS, TESTS);
     } else {
@@ -315,6 +333,7 @@ int main(int argc, char **argv)
   CU_TestInfo tests[] = {
     {"folder", job_folder},
     {"rows of every kind", test_cuts},
+    {"seeds and rounding", test_seeds},
     {"refused", test_refused},
     {"split of the file, other files", test_files},
     {"split of the file, described", test_info},
