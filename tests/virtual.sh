@@ -168,6 +168,9 @@ for method in sync "ssp --strategy.slack=2"; do
   outage --device.gflops="$gflops" --strategy.name=${method} --run.outages=1:2.6-4.6
   [ "$(work_of outage)" = 12.000000 ] || fail "$method, a pause of 2 s: $(work_of outage) s, expected 12"
 done
+# The default of strategy.alpha is 0.9 over the workers.
+simulate 4 easgd-alpha --strategy.name=easgd --strategy.alpha=0.225
+equal easgd-alpha easgd-4
 # Every method that takes a failure makes all its updates, with equal bits each time.
 for method in asgd "asgd --strategy.tau=3" "asgd --strategy.servers=1" "asgd --strategy.aggregate=node" groups hogwild \
               softsync dcasgd easgd eamsgd adpsgd sgp keuper; do

@@ -4,7 +4,7 @@ mutation 'easgd: the center does not move' mpi/async/easgd.c 's/center\[i\] \+= 
 mutation 'easgd: the worker does not move' mpi/async/easgd.c \
   's/subtract = \{\.rule = TRM_UPDATE_SGD, \.rate = 1,/subtract = {.rule = TRM_UPDATE_SGD, .rate = 0,/' \
   test_async_peers 2
-mutation 'easgd: alpha of one worker' mpi/async/easgd.c 's/0\.9 \/ w->workers/0.9/' test_async_peers 2
+mutation 'easgd: alpha of one worker' mpi/async/easgd.c 's/0\.9 \/ w->workers/0.9/' virtual.sh
 mutation 'eamsgd: plain steps' mpi/async/easgd.c \
   's/nesterov\.update\.rule = TRM_UPDATE_NESTEROV/nesterov.update.rule = TRM_UPDATE_SGD/' test_async_peers 2
 mutation 'eamsgd: momentum 0.9' mpi/async/easgd.c 's/s->momentum : 0\.99/s->momentum : 0.9/' test_async_peers 2
@@ -25,7 +25,7 @@ mutation 'essp: the newest are not requested' mpi/async/ssp.c \
   's/ssp_request\(s, chunk, w->seen\[chunk\] \+ 1\)/ssp_request(s, chunk, w->seen[chunk])/' test_async_ssp 2
 mutation 'sgp: y is not halved' mpi/async/sgp.c 's/weight\[i\] -= sgp->half\[i\];/;/' test_async_peers 2
 mutation 'sgp: the half that a failed owner returns counts twice' mpi/async/sgp.c \
-  's/weight\[i\] \+= sgp->half\[i\];/weight[i] += 2 * sgp->half[i];/' async_peers.sh
+  's/weight\[i\] \+= sgp->half\[i\];/weight[i] += 2 * sgp->half[i];/' test_schedules 1
 mutation 'sgp: a push does not wait' mpi/async/sgp.c \
   's/if \(call->value\[ITERATION\] > state\[BEGUN\] \+ \(double\)s->options->overlap\)/if (0)/' test_async_peers 3
 mutation 'softsync: the first gradient' mpi/async/softsync.c \
