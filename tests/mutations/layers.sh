@@ -11,7 +11,7 @@ mutation 'dropout: layers share a stream' src/nn/layers/dropout.c \
 mutation 'linear: bias of every rank in partial sums' src/nn/layers/linear.c \
   's/bias = NULL; \/\* of partial/(void)0; \/* of partial/' test_tensor 2
 mutation 'linear: gradient of a tied weight' src/nn/layers/linear.c \
-  's/layer->tied_gradient \? layer->tied_gradient : weight->g/weight->g/' test_pipeline 3
+  's/layer->tied_gradient \? layer->tied_gradient : weight->g/weight->g/' layouts.sh
 mutation 'rate: cosine over half a wave too much' src/nn/schedule.c 's/cos\(pi \* p\)/cos(2 * pi * p)/' \
   test_trainer:rate 1
 mutation 'rate: linear without its end' src/nn/schedule.c 's/1 - \(1 - final\) \* p/1 - p/' test_trainer:rate 1
