@@ -51,7 +51,7 @@ mutation 'evaluation: rows of one rank' src/train/evaluate.c \
   's/comm->ops->allreduce\(comm, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM\);/;/' train.sh
 mutation 'confusion: transposed' src/train/evaluate.c \
   's/\[\(size_t\)rows->target_class\[i\] \* classes \+ \(size_t\)trm_predicted_class\(e->scores \+ i \* c, c\)\]/[(size_t)trm_predicted_class(e->scores + i * c, c) * classes + (size_t)rows->target_class[i]]/' \
-  train.sh
+  exchange.sh
 mutation 'predicted class of one score' src/train/evaluate.c 's/return scores\[0\] > 0;/return scores[0] >= 0;/' \
   test_trainer:predicted 1
 mutation 'staleness: maximum not merged' src/train/staleness.c 's/if \(from->max > to->max\)/if (0)/' test_staleness 1
