@@ -11,6 +11,7 @@ trm_test_programs += \
 	tests/unit/test_async_ssp \
 	tests/unit/test_async_turns \
 	tests/unit/test_augment \
+	tests/unit/test_background \
 	tests/unit/test_batch_assignment \
 	tests/unit/test_checkpoint \
 	tests/unit/test_cipher \
@@ -82,6 +83,7 @@ tests_unit_test_async_ssp_SOURCES = tests/unit/test_async_ssp.c $(trm_test_async
 trm_test_peers = tests/unit/peers.h $(trm_test_method)
 tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_peers)
 tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_peers)
+tests_unit_test_background_SOURCES = tests/unit/test_background.c $(trm_program_extra)
 tests_unit_test_batch_assignment_SOURCES = tests/unit/test_batch_assignment.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/deferred_window.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
