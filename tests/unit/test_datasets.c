@@ -651,6 +651,74 @@ static void test_read_rate(void)
   trm_free(path);
 }
 
+/* -- rows that the writer refuses */
+
+/* Offers one batch of rows to a new file; returns the error without the path. */
+static const char *writer_error(const struct trm_data_spec *spec, const char *split, const struct trm_data_rows *rows)
+{
+  static char text[400];
+  char *path = trm_format("%s/refused.h5", folder);
+  struct trm_data_writer *writer = NULL;
+  int status = trm_data_writer_open(&writer, path, spec);
+  if (status == TRM_OK && split)
+    status = trm_data_writer_split(writer, split);
+  if (status == TRM_OK)
+    status = trm_data_writer_append(writer, rows);
+  if (writer)
+    trm_data_writer_abandon(writer);
+  const bool named = strncmp(trm_error_text(), path, strlen(path)) == 0;
+  snprintf(text, sizeof text, "%s", status == TRM_FAILED && named ? trm_error_text() + strlen(path) : "not refused");
+  CU_ASSERT(access(path, F_OK) != 0); /* nothing is left */
+  trm_free(path);
+  return text;
+}
+
+static void test_writer_refuses(void)
+{
+  struct trm_data_spec csr, tokens, floats;
+  made_spec(MADE_CSR, 30, 0, &csr);
+  made_spec(MADE_TOKENS, 30, 0, &tokens);
+  made_spec(MADE_FLOATS, 2, 0, &floats);
+  const int64_t late[] = {1, 2, 3}, back[] = {0, 2, 1}, good[] = {0, 2, 3};
+  const int32_t columns[] = {4, 5, 6}, equal[] = {4, 4, 6}, negative[] = {4, 5, -1}, words[] = {0, MADE_VOCABULARY};
+  const int32_t classes[] = {0, MADE_CLASSES}, below[] = {-1, 0};
+  const float values[] = {1, 2, 3, 4};
+  const struct {
+    const struct trm_data_spec *spec;
+    const char *split;
+    struct trm_data_rows rows;
+    const char *error;
+  } cases[] = {
+    {&csr, NULL, {.rows = 2, .starts = good, .columns = columns, .values = values}, ": rows before the first split"},
+    {&csr, "train", {.rows = 2, .starts = late, .columns = columns, .values = values},
+     ": rows to append begin at entry 1 in place of 0"},
+    {&csr, "train", {.rows = 2, .starts = back, .columns = columns, .values = values},
+     ": train row 1 ends before it begins"},
+    {&csr, "train", {.rows = 2, .starts = good, .columns = equal, .values = values},
+     ": columns of train row 0 are not ascending from 0"},
+    {&csr, "test", {.rows = 2, .starts = good, .columns = negative, .values = values},
+     ": columns of test row 1 are not ascending from 0"},
+    {&tokens, "train", {.rows = 2, .tokens = words}, NULL},
+    {&floats, "train", {.rows = 2, .floats = values, .target_class = classes}, NULL},
+    {&floats, "train", {.rows = 2, .floats = values, .target_class = below},
+     ": the class of train row 0 is -1, of 7 classes"},
+  };
+  char token[80], class[80];
+  snprintf(token, sizeof token, ": train token 1 is %d, outside of the vocabulary of %d", MADE_VOCABULARY,
+           MADE_VOCABULARY);
+  snprintf(class, sizeof class, ": the class of train row 1 is %d, of %d classes", MADE_CLASSES, MADE_CLASSES);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases && world->rank == 0; i++) {
+    const char *expected = cases[i].error ? cases[i].error : cases[i].rows.tokens ? token : class;
+    CU_ASSERT_STRING_EQUAL(writer_error(cases[i].spec, cases[i].split, &cases[i].rows), expected);
+  }
+  floats.shape = (struct trm_shape){.dims = 2, .size = {3, 0}};
+  CU_ASSERT(world->rank || strstr(writer_error(&floats, "train", &cases[6].rows), ": samples of shape "));
+  made_spec(MADE_VALUES, 2, 0, &floats);
+  floats.classes = 0;
+  CU_ASSERT(world->rank || !strcmp(writer_error(&floats, "train", &cases[6].rows), ": samples have no target values"));
+  world->ops->barrier(world);
+}
+
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
@@ -670,6 +738,7 @@ int main(int argc, char **argv)
     {"an unreadable block", test_windows_damaged},
     {"a batch longer than the windows", test_long_batch},
     {"read rate", test_read_rate},
+    {"rows that the writer refuses", test_writer_refuses},
     {"folder, removed", job_folder_remove},
     CU_TEST_INFO_NULL,
   };

@@ -5,8 +5,10 @@
 
 #include "core/ledger.h"
 #include "core/memory.h"
+#include "core/status.h"
 #include "job/stall.h"
 #include "suite.h"
+#include "train/run_dir.h"
 
 /* Ranks of a job in which every rank waits in one allreduce of the data axis for 61 s. */
 static void stall_ranks(struct trm_ledger_rank *rank, int ranks)
@@ -162,6 +164,27 @@ static void test_files(void)
   rmdir(folder);
 }
 
+/* The summary of a run that was ended, and the error where it cannot be written. */
+static void test_summary(void)
+{
+  char folder[] = "/tmp/stalledXXXXXX", path[64], text[1000] = "";
+  CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+  CU_ASSERT_EQUAL(trm_run_dir_write_stalled(folder, "rank 2 is in allreduce", 3, 7), TRM_OK);
+  snprintf(path, sizeof path, "%s/summary.json", folder);
+  FILE *file = fopen(path, "r");
+  CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  fclose(file);
+  CU_ASSERT_PTR_NOT_NULL(strstr(text, "\"status\":\"stalled\",\"reason\":\"rank 2 is in allreduce\",\"ranks\":3,"
+                                      "\"steps\":7}"));
+  unlink(path);
+  snprintf(path, sizeof path, "%s/audit.jsonl", folder);
+  CU_ASSERT_EQUAL(unlink(path), 0);
+  CU_ASSERT_EQUAL(rmdir(folder), 0);
+  CU_ASSERT_EQUAL(trm_run_dir_write_stalled(folder, "none", 3, 7), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "/summary.json"));
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
@@ -171,6 +194,7 @@ int main(void)
     {"all ranks wait", test_deadlock},
     {"entries", test_entry},
     {"files", test_files},
+    {"summary", test_summary},
     CU_TEST_INFO_NULL,
   };
   return suite_run("stall", tests);
