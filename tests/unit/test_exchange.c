@@ -234,6 +234,14 @@ static void test_refused(void)
     {"{" WEIGHT("[2,2]", 0, 16) "," BIAS(24, 16) "}", 24, TRM_FAILED, "no [BEGIN, END]"},
     {"{" WEIGHT("[2,2]", 0, 16) "," BIAS(-8, 0) "}", 24, TRM_FAILED, "no [BEGIN, END]"},
     {"{" WEIGHT("[2,2]", 0, 16) "," BIAS(16, 99999999999999999999999) "}", 24, TRM_FAILED, "no [BEGIN, END]"},
+    {"{" WEIGHT("[2,2]", 0, 16) ",\"layer0.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[16]}}", 24,
+     TRM_FAILED, "no [BEGIN, END]"},
+    {"{" WEIGHT("[2,2]", 0, 16) ",\"layer0.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[16,24,24]}}", 24,
+     TRM_FAILED, "no [BEGIN, END]"},
+    {"{" WEIGHT("[2,2]", 0, 16) ",\"layer0.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[[],\"\"]}}", 24,
+     TRM_FAILED, "no [BEGIN, END]"},
+    {"{" WEIGHT("[2,2]", 0, 16) ",\"layer0.bias\":{\"dtype\":[],\"shape\":[2],\"data_offsets\":[16,24]}}", 24,
+     TRM_FAILED, "is missing in the header"},
     {"{" WEIGHT("[2,2]", 0, 16) "," BIAS(16, 20) "}", 20, TRM_FAILED, "do not agree with its shape and type"},
     {"{" WEIGHT("[2,3]", 0, 24) "," BIAS(24, 32) "}", 32, TRM_USAGE, "has shape (2, 3), but the model's has (2, 2)"},
     {"{" WEIGHT("[4]", 0, 16) "," BIAS(16, 24) "}", 24, TRM_USAGE, "has shape (4), but the model's has (2, 2)"},
@@ -267,6 +275,36 @@ static void test_refused(void)
       CU_ASSERT(fits);
     }
   }
+}
+
+/* float16: the largest, subnormal and smallest normal numbers; infinities and NaN are no weights. */
+static void test_half(void)
+{
+  static const struct trm_input_spec two = {.shape = {.dims = 1, .size = {2}}, .target = TRM_TARGET_CLASS,
+                                            .classes = 2};
+  static const uint16_t bits[][6] = {{0x3c00, 0xc000, 0x7bff, 0x0001, 0x8001, 0x0400},
+                                     {0x3c00, 0xc000, 0x7bff, 0x0001, 0xfc00, 0x0400},
+                                     {0x3c00, 0xc000, 0x7bff, 0x0001, 0x8001, 0x7e00}};
+  static const char head[] = "{\"layer0.weight\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]},"
+                             "\"layer0.bias\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[8,12]}}";
+  struct trm_model model;
+  float w[64];
+  model_make(&model, "linear 2", &two);
+  for (int k = 0; k < 3; k++) {
+    file_make(strlen(head), head, 0, 0);
+    FILE *file = fopen(path, "ab");
+    for (size_t i = 0; i < 6; i++) {
+      fputc(bits[k][i] & 255, file);
+      fputc(bits[k][i] >> 8, file);
+    }
+    fclose(file);
+    CU_ASSERT_EQUAL(trm_safetensors_read(path, &model, w), k ? TRM_FAILED : TRM_OK);
+    const float *weight = w + trm_model_parameter(&model, 0)->offset, *bias = w + trm_model_parameter(&model, 1)->offset;
+    CU_ASSERT(k || (weight[0] == 1 && weight[1] == -2 && weight[2] == 65504 && weight[3] == 0x1p-24f));
+    CU_ASSERT(k || (bias[0] == -0x1p-24f && bias[1] == 0x1p-14f));
+    CU_ASSERT(!k || strstr(trm_error_text(), "layer0.bias"));
+  }
+  trm_model_free(&model);
 }
 
 /* A file with a bias in front of a batch norm, under the model's own names and those of torchvision. */
@@ -336,6 +374,7 @@ int main(void)
     {"round trip", test_round_trip},
     {"written by PyTorch", test_written_by_pytorch},
     {"refused", test_refused},
+    {"float16", test_half},
     {"of a bias that is omitted", test_omitted_bias},
     {"damaged", test_damaged},
     CU_TEST_INFO_NULL,
