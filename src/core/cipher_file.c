@@ -131,11 +131,13 @@ static int cipher_chunks_read(const struct cipher_file *file, uint64_t first, ui
 {
   enum { FEW = 8 }; /* are sooner decrypted than divided */
   const int threads = file->threads;
-  bool good = threads > 1 && count >= FEW;
-#pragma omp parallel for num_threads(threads) if (good) reduction(&& : good)
+  if (threads == 1 || count < FEW)
+    return cipher_chunks_read_part(file, 0, 1, first, count, to);
+  bool good = true;
+#pragma omp parallel for num_threads(threads) reduction(&& : good)
   for (int t = 0; t < threads; t++)
     good = good && cipher_chunks_read_part(file, t, threads, first, count, to) == TRM_OK;
-  /* other threads' messages are lost: after a failure, too, this thread reads */
+  /* other threads' messages are lost: after a failure this thread reads */
   return good ? TRM_OK : cipher_chunks_read_part(file, 0, 1, first, count, to);
 }
 
