@@ -46,7 +46,8 @@ static bool zero_is_backward(enum trm_acquire_mode mode)
   return mode == TRM_ACQUIRE_BACKWARD || mode == TRM_ACQUIRE_TIED;
 }
 
-/* Adds the statistics of a pass to their sum; the next micro-batch overwrites them. */
+/* Adds the statistics of a pass to their sum, and clears them: the next pass, of another chunk of a pipeline, writes
+ * those of its own layers only. */
 static void zero_statistics_release(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;
@@ -55,6 +56,7 @@ static void zero_statistics_release(struct trm_strategy *strategy)
   const float *const both[] = {z->statistics_sum, z->g_statistics};
   strategy->device->ops->sum(strategy->device, &(struct trm_sum){
     .to = z->statistics_sum, .from = both, .count = 2, .n = z->statistics});
+  strategy->device->ops->fill(strategy->device, z->g_statistics, 0, z->statistics);
 }
 
 static void zero_acquire(void *context, size_t low, size_t high, enum trm_acquire_mode mode, float **w, float **g)
@@ -192,6 +194,7 @@ static void zero_statistics_update(struct trm_strategy *strategy, const struct t
     state[strategy->optimizer->states - 1] = z->average_statistics;
   const struct trm_update_interval to = {z->trainable, z->statistics, z->w_statistics, state, NULL};
   trm_optimizer_apply(strategy->optimizer, device, update, z->ratios, &to, z->g_statistics);
+  device->ops->fill(device, z->g_statistics, 0, z->statistics);
 }
 
 /* Marks the sums empty: the next gradients are the first of a step. */

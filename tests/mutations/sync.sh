@@ -29,6 +29,8 @@ mutation 'zero: the norm of one shard' mpi/sync/zero.c \
 mutation 'zero: stale weights after a step' mpi/sync/zero.c 's/zero_weights_invalidate\(strategy\);/;/' test_zero 2
 mutation 'zero: evaluation of the weights, not the average' mpi/sync/zero.c \
   's/mode == TRM_ACQUIRE_EVALUATE && strategy->optimizer->ema > 0/false/' test_zero 2
+mutation 'zero: statistics of another chunk added again' mpi/sync/zero.c \
+  's/(strategy->device->ops->fill\(strategy->device, z->g_statistics, 0, z->statistics\);)/;/' test_device_ranks 4
 mutation 'zero: statistics of a pass left out' mpi/sync/zero.c \
   's/(z->statistics_sum, \.from = both, \.count =) 2/\1 1/' test_zero 2
 mutation 'zero: ratios of one shard' mpi/sync/zero.c \
