@@ -38,6 +38,18 @@ libtrireme_la_SOURCES += \
 	mpi/async/worker.h \
 	mpi/coll/allreduce_tree.c \
 	mpi/coll/allreduce_tree.h \
+	mpi/coll/collectives.c \
+	mpi/coll/collectives.h \
+	mpi/coll/doubling.c \
+	mpi/coll/doubling.h \
+	mpi/coll/reduce.c \
+	mpi/coll/reduce.h \
+	mpi/coll/ring.c \
+	mpi/coll/ring.h \
+	mpi/coll/schedule.c \
+	mpi/coll/schedule.h \
+	mpi/coll/tree.c \
+	mpi/coll/tree.h \
 	mpi/grid.c \
 	mpi/grid.h \
 	mpi/network.c \

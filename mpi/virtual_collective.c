@@ -6,52 +6,12 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "mpi/coll/reduce.h"
 #include "mpi/virtual_private.h"
 
 /* -- the work */
 
 #define BLOCK_BYTES ((size_t)8 << 10) /* of a result, summed while it is in the cache; one block for each level */
-
-#define REDUCE(type)                                              \
-  do {                                                            \
-    type *x = to;                                                 \
-    const type *y = from;                                         \
-    if (op == TRM_SUM)                                            \
-      for (size_t i = 0; i < count; i++)                          \
-        x[i] = (type)(x[i] + y[i]);                               \
-    else                                                          \
-      for (size_t i = 0; i < count; i++)                          \
-        x[i] = (op == TRM_MIN) == (y[i] < x[i]) ? y[i] : x[i];    \
-  } while (0)
-
-/* to[i] op= from[i]; sums of integers wrap around as they do in MPI. */
-void virtual_reduce(enum trm_type type, enum trm_op op, void *to, const void *from, size_t count)
-{
-  const bool sum = op == TRM_SUM;
-  switch (type) {
-  case TRM_FLOAT:
-    REDUCE(float);
-    break;
-  case TRM_DOUBLE:
-    REDUCE(double);
-    break;
-  case TRM_INT32:
-    if (sum)
-      REDUCE(uint32_t);
-    else
-      REDUCE(int32_t);
-    break;
-  case TRM_INT64:
-    if (sum)
-      REDUCE(uint64_t);
-    else
-      REDUCE(int64_t);
-    break;
-  case TRM_BYTE:
-    REDUCE(uint8_t);
-    break;
-  }
-}
 
 /* Reduces elements [at, at + count), at most a block, of the data of the ranks from part on into `to` (count). The
  * left half of the tree has the smallest power of two of the ranks that is at least half of them. */
@@ -70,8 +30,8 @@ static void collective_reduce(const struct virtual_shape *shape, const struct vi
   collective_reduce(shape, part, half, at, count, to);
   if (ranks - half > 1)
     collective_reduce(shape, part + half, ranks - half, at, count, right);
-  virtual_reduce(shape->type, shape->op, to,
-                 ranks - half > 1 ? right : (const char *)part[half].data + at * bytes, count);
+  coll_reduce(shape->type, shape->op, to, to,
+              ranks - half > 1 ? right : (const char *)part[half].data + at * bytes, count);
 }
 
 static void collective_allreduce(const struct virtual_collective *collective)

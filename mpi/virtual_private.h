@@ -278,7 +278,6 @@ void virtual_allgather_begin(struct trm_comm *comm, const void *mine, void *all,
 void virtual_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
                                   enum trm_op op, struct trm_request **request);
 /* to[i] op= from[i] */
-void virtual_reduce(enum trm_type type, enum trm_op op, void *to, const void *from, size_t count);
 
 /* -- virtual_message.c: the links, and messages */
 

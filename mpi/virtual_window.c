@@ -5,6 +5,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "mpi/coll/reduce.h"
 #include "mpi/virtual_private.h"
 
 /* Of all ranks. */
@@ -106,11 +107,11 @@ static void window_act(struct virtual_net *net, void *of)
     memmove(it->at, it->origin, bytes);
     break;
   case WINDOW_ACCUMULATE:
-    virtual_reduce(it->type, TRM_SUM, it->at, it->origin, it->count);
+    coll_reduce(it->type, TRM_SUM, it->at, it->at, it->origin, it->count);
     break;
   case WINDOW_FETCH_ADD:
     before = *(int64_t *)it->at;
-    virtual_reduce(TRM_INT64, TRM_SUM, it->at, it->origin, 1);
+    coll_reduce(TRM_INT64, TRM_SUM, it->at, it->at, it->origin, 1);
     *(int64_t *)it->origin = before;
     break;
   }

@@ -15,6 +15,7 @@ trm_test_programs += \
 	tests/unit/test_batch_assignment \
 	tests/unit/test_checkpoint \
 	tests/unit/test_cipher \
+	tests/unit/test_coll \
 	tests/unit/test_comm \
 	tests/unit/test_convolution \
 	tests/unit/test_damage \
@@ -109,6 +110,7 @@ tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(t
 tests_unit_test_resume_SOURCES = tests/unit/test_resume.c tests/unit/child.h tests/unit/dataset_files.h \
 	$(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_unit_test_coll_SOURCES = tests/unit/test_coll.c $(trm_program_extra)
 tests_unit_test_virtual_SOURCES = tests/unit/test_virtual.c $(trm_program_extra)
 tests_unit_test_untrusted_SOURCES = tests/unit/test_untrusted.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_cipher_SOURCES = tests/unit/test_cipher.c tests/unit/dataset_files.h $(trm_program_extra)
