@@ -9,31 +9,31 @@
 
 /* Up to here the number of messages counts, beyond it their bytes. */
 #define SMALL_BYTES ((size_t)32 << 10)
-/* A piece of a large array, all ranks' blocks together; and pieces at most. */
-#define PIECE_BYTES ((size_t)1 << 20)
-enum { MAX_PIECES = 64 };
+/* A chunk of a large array, all ranks' blocks together; and chunks at most. */
+#define CHUNK_BYTES ((size_t)1 << 20)
+enum { MAX_CHUNKS = 64 };
 
-/* Cuts an array of `bytes` bytes in pieces. */
-static size_t collectives_pieces(size_t bytes)
+/* Cuts an array of `bytes` bytes in chunks. */
+static size_t collectives_chunks(size_t bytes)
 {
-  const size_t pieces = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
-  return pieces == 0 ? 1 : pieces < MAX_PIECES ? pieces : MAX_PIECES;
+  const size_t chunks = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
+  return chunks == 0 ? 1 : chunks < MAX_CHUNKS ? chunks : MAX_CHUNKS;
 }
 
 struct coll_schedule *coll_broadcast(struct coll *coll, void *data, size_t count, enum trm_type type, int root)
 {
   struct coll_schedule *s = coll_schedule_make(coll, type, TRM_SUM);
-  const size_t bytes = trm_type_bytes(type), pieces = collectives_pieces(count * bytes);
-  for (size_t i = 0; i < pieces; i++) {
+  const size_t bytes = trm_type_bytes(type), chunks = collectives_chunks(count * bytes);
+  for (size_t i = 0; i < chunks; i++) {
     size_t low, high;
-    trm_interval(count, pieces, i, &low, &high);
+    trm_interval(count, chunks, i, &low, &high);
     coll_strand(s);
     coll_tree_broadcast(s, (char *)data + low * bytes, high - low, root);
   }
   return s;
 }
 
-/* The blocks of a piece: at, count (size) are the caller's arrays. */
+/* The blocks of a chunk: at, count (size) are the caller's arrays. */
 struct block_arrays {
   size_t *at, *count;
 };
@@ -55,10 +55,10 @@ struct coll_schedule *coll_allreduce(struct coll *coll, void *data, size_t count
   }
   const struct block_arrays block = block_arrays_make(coll);
   const struct coll_blocks blocks = {data, block.at, block.count};
-  const size_t pieces = collectives_pieces(count * bytes);
-  for (size_t i = 0; i < pieces; i++) {
+  const size_t chunks = collectives_chunks(count * bytes);
+  for (size_t i = 0; i < chunks; i++) {
     size_t low, high;
-    trm_interval(count, pieces, i, &low, &high);
+    trm_interval(count, chunks, i, &low, &high);
     for (size_t b = 0; b < size; b++) {
       size_t end;
       trm_interval(high - low, size, b, &block.at[b], &end);
@@ -88,10 +88,10 @@ struct coll_schedule *coll_allgather(struct coll *coll, void *all, size_t count,
   struct coll_schedule *s = coll_schedule_make(coll, type, TRM_SUM);
   const struct block_arrays block = block_arrays_make(coll);
   const struct coll_blocks blocks = {all, block.at, block.count};
-  const size_t pieces = collectives_pieces(count * trm_type_bytes(type) * (size_t)coll->comm->size);
-  for (size_t i = 0; i < pieces; i++) {
+  const size_t chunks = collectives_chunks(count * trm_type_bytes(type) * (size_t)coll->comm->size);
+  for (size_t i = 0; i < chunks; i++) {
     size_t low, high;
-    trm_interval(count, pieces, i, &low, &high);
+    trm_interval(count, chunks, i, &low, &high);
     collectives_set_columns(coll, block, count, low, high);
     coll_strand(s);
     coll_ring_allgather(s, &blocks);
@@ -109,10 +109,10 @@ struct coll_schedule *coll_reduce_scatter(struct coll *coll, void *all, void *mi
     memcpy(mine, all, count * bytes);
   const struct block_arrays block = block_arrays_make(coll);
   const struct coll_blocks blocks = {all, block.at, block.count};
-  const size_t pieces = collectives_pieces(count * bytes * (size_t)coll->comm->size);
-  for (size_t i = 0; i < pieces; i++) {
+  const size_t chunks = collectives_chunks(count * bytes * (size_t)coll->comm->size);
+  for (size_t i = 0; i < chunks; i++) {
     size_t low, high;
-    trm_interval(count, pieces, i, &low, &high);
+    trm_interval(count, chunks, i, &low, &high);
     collectives_set_columns(coll, block, count, low, high);
     coll_strand(s);
     coll_ring_reduce_scatter(s, &blocks, (char *)mine + low * bytes);

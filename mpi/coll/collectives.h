@@ -1,4 +1,4 @@
-/* The collectives of the communication contract (core/comm.h) by the library's own algorithms over messages: pieces of
+/* The collectives of the communication contract (core/comm.h) by the library's own algorithms over messages: chunks of
  * the array, each by an algorithm that is chosen by size. Sums are added in one order for given counts and numbers of
  * ranks, whatever the network, and all ranks get the same bits.
  *

@@ -33,10 +33,10 @@ struct coll_schedule {
   enum trm_type type;
   enum trm_op op;
   struct step *step;
-  size_t steps, step_room;
+  size_t steps, step_capacity;
   int round;     /* of steps that are added */
   size_t *first; /* (strands) the first step of each */
-  size_t strands, strand_room, begun, complete;
+  size_t strands, strand_capacity, begun, complete;
   uint64_t first_strand; /* its number on the communicator */
   struct active active[ACTIVE];
 };
@@ -68,7 +68,7 @@ enum trm_type coll_schedule_type(const struct coll_schedule *s)
 
 void coll_strand(struct coll_schedule *s)
 {
-  s->first = trm_grow(s->first, &s->strand_room, s->strands, s->strands + 1, sizeof *s->first, "a collective");
+  s->first = trm_grow(s->first, &s->strand_capacity, s->strands, s->strands + 1, sizeof *s->first, "a collective");
   s->first[s->strands++] = s->steps;
   if (++s->coll->strands - s->coll->oldest->first_strand > COLL_TAGS)
     trm_abort_on_error(trm_error(TRM_FAILED, "a collective: the oldest in progress is %d strands behind, the most "
@@ -86,7 +86,7 @@ static void schedule_add(struct coll_schedule *s, struct step step)
   if (step.count == 0)
     return;
   step.round = s->round;
-  s->step = trm_grow(s->step, &s->step_room, s->steps, s->steps + 1, sizeof *s->step, "a collective");
+  s->step = trm_grow(s->step, &s->step_capacity, s->steps, s->steps + 1, sizeof *s->step, "a collective");
   s->step[s->steps++] = step;
 }
 

@@ -3,7 +3,7 @@
  * of non-blocking collective operations for MPI, SC 2007).
  *
  * The list has rounds: a round begins when the one before is complete. Strands, of several rounds each, are
- * independent of one another: a large array is cut into pieces, a strand each, so that one is reduced while another is
+ * independent of one another: a large array is cut into chunks, a strand each, so that one is reduced while another is
  * on its way. An algorithm (ring.h, doubling.h, tree.h) adds the rounds of one strand; collectives.h makes whole
  * collectives of them.
  *
