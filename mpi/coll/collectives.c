@@ -38,7 +38,7 @@ struct block_arrays {
   size_t *at, *count;
 };
 
-static struct block_arrays block_arrays_make(const struct coll *coll)
+static struct block_arrays collectives_make_blocks(const struct coll *coll)
 {
   size_t *both = trm_alloc(2 * (size_t)coll->comm->size * sizeof *both, "blocks of a collective");
   return (struct block_arrays){both, both + coll->comm->size};
@@ -53,7 +53,7 @@ struct coll_schedule *coll_allreduce(struct coll *coll, void *data, size_t count
     coll_doubling_allreduce(s, data, count);
     return s;
   }
-  const struct block_arrays block = block_arrays_make(coll);
+  const struct block_arrays block = collectives_make_blocks(coll);
   const struct coll_blocks blocks = {data, block.at, block.count};
   const size_t chunks = collectives_chunks(count * bytes);
   for (size_t i = 0; i < chunks; i++) {
@@ -86,7 +86,7 @@ static void collectives_set_columns(const struct coll *coll, struct block_arrays
 struct coll_schedule *coll_allgather(struct coll *coll, void *all, size_t count, enum trm_type type)
 {
   struct coll_schedule *s = coll_schedule_make(coll, type, TRM_SUM);
-  const struct block_arrays block = block_arrays_make(coll);
+  const struct block_arrays block = collectives_make_blocks(coll);
   const struct coll_blocks blocks = {all, block.at, block.count};
   const size_t chunks = collectives_chunks(count * trm_type_bytes(type) * (size_t)coll->comm->size);
   for (size_t i = 0; i < chunks; i++) {
@@ -107,7 +107,7 @@ struct coll_schedule *coll_reduce_scatter(struct coll *coll, void *all, void *mi
   const size_t bytes = trm_type_bytes(type);
   if (coll->comm->size == 1 && count > 0)
     memcpy(mine, all, count * bytes);
-  const struct block_arrays block = block_arrays_make(coll);
+  const struct block_arrays block = collectives_make_blocks(coll);
   const struct coll_blocks blocks = {all, block.at, block.count};
   const size_t chunks = collectives_chunks(count * bytes * (size_t)coll->comm->size);
   for (size_t i = 0; i < chunks; i++) {
