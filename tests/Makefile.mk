@@ -315,6 +315,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/torch_peer.py \
 	tests/layouts.md \
 	tests/layouts_lib.sh \
+	tests/hosts_lib.sh \
 	tests/gpu/parts.sh \
 	tests/gpu/peer.py \
 	tests/gpu/run \

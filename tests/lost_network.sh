@@ -4,37 +4,10 @@
 # goes on with the host that answers, and the weights are those of an undisturbed run.
 set -u
 . "$(dirname "$0")/lib.sh"
-TRIREME=$(realpath "$TRIREME")
-export TRIREME
-if [ -z "${IN_NAMESPACES-}" ]; then # in its own: all processes and links end with this one
-  [ "$(id -u)" = 0 ] || skip "namespaces need root"
-  command -v ip nsenter > /dev/null || skip "no ip or nsenter here (Debian: iproute2 util-linux)"
-  case $("$TRIREME" --version) in *MPICH*) ;; *) skip "written for MPICH's launcher" ;; esac
-  isolate=(unshare --net --mount --pid --fork --kill-child --mount-proc)
-  "${isolate[@]}" ip link add test type bridge > /dev/null 2>&1 || skip "no namespaces or bridges here"
-  IN_NAMESPACES=yes exec "${isolate[@]}" bash "$0" "$@"
-fi
+. "$(dirname "$0")/hosts_lib.sh"
+isolate "$@"
 scratch
-ip link set lo up
-ip link add bridge type bridge
-ip link set bridge up
-ip addr add 10.77.0.254/24 dev bridge
-for i in 1 2; do # the process ID of a shell stands for the host
-  unshare --net --uts --ipc --mount bash -c "hostname host$i && mount -t tmpfs tmpfs /dev/shm && ip link set lo up &&
-    echo \$\$ > host.10.77.0.$i && exec sleep 600" &
-  until [ -s "host.10.77.0.$i" ] || ! kill -0 $! 2> /dev/null; do sleep 0.02; done
-  pid=$(cat "host.10.77.0.$i") || fail "host $i did not start"
-  ip link add "port$i" type veth peer name eth0 netns "$pid"
-  ip link set "port$i" master bridge up
-  nsenter --target "$pid" --net bash -c "ip addr add 10.77.0.$i/24 dev eth0 && ip link set eth0 up" || fail "host $i"
-done
-# in place of ssh: enter [OPTION...] HOST COMMAND...
-cat > enter << 'EOT'
-#!/bin/bash
-while [[ $1 == -* ]]; do shift; done
-exec nsenter --target "$(cat "${0%/*}/host.$1")" --net --uts --ipc --mount bash -c "${*:2}"
-EOT
-chmod +x enter
+start_hosts 2
 digits 4000 100
 cat > config.yaml << 'EOT'
 model: mlp 784-8-10
@@ -46,7 +19,7 @@ log: {every: 10, quiet: yes}
 EOT
 run 1 whole
 timeout -k 5 110 "$TRIREME" run --hosts=10.77.0.1,10.77.0.2 -- \
-  mpiexec -launcher ssh -launcher-exec "$work/enter" -iface bridge -hosts {hosts} -n {ranks} \
+  $mpiexec_hosts -hosts {hosts} -n {ranks} \
   "$TRIREME" train config.yaml --run.dir=lost > lost.log 2>&1 &
 job=$!
 awaits 5 lost/metrics.jsonl $job
