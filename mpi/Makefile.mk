@@ -36,8 +36,6 @@ libtrireme_la_SOURCES += \
 	mpi/async/shared_counters.h \
 	mpi/async/worker.c \
 	mpi/async/worker.h \
-	mpi/coll/allreduce_tree.c \
-	mpi/coll/allreduce_tree.h \
 	mpi/coll/collectives.c \
 	mpi/coll/collectives.h \
 	mpi/coll/doubling.c \

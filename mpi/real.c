@@ -9,6 +9,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "mpi/coll/collectives.h"
 #include "mpi/real_private.h"
 
 enum { TAG_BARRIER = 32767 }; /* above the contract's tags; supported by every MPI */
@@ -107,6 +108,12 @@ static void real_allreduce(struct trm_comm *comm, void *data, size_t count, enum
 {
   if (comm->size == 1)
     return;
+  if (op == TRM_TREE_SUM) {
+    struct trm_request *request;
+    real_ops.allreduce_begin(comm, data, count, type, op, &request);
+    real_wait(&request);
+    return;
+  }
   real_barrier_before_collective(comm);
   const size_t bytes = trm_type_bytes(type), chunk = REAL_CHUNK_BYTES / bytes;
   for (size_t at = 0; at < count; at += chunk)
@@ -161,6 +168,11 @@ static void real_allreduce_begin(struct trm_comm *comm, void *data, size_t count
   *request = NULL;
   if (comm->size == 1 || count == 0)
     return;
+  if (op == TRM_TREE_SUM) {
+    *request = real_request_create(0, true);
+    (*request)->schedule = coll_allreduce(&real_of(comm)->coll, data, count, type, op);
+    return;
+  }
   const size_t bytes = trm_type_bytes(type), chunk = REAL_CHUNK_BYTES / bytes;
   *request = real_request_create(real_chunk_count(count, chunk), true);
   MPI_Request *next = (*request)->mpi;

@@ -22,6 +22,9 @@ struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool sh
   real->base.impl = real;
   MPI_Comm_rank(mpi, &real->base.rank);
   MPI_Comm_size(mpi, &real->base.size);
+  real->messages = real->base;
+  real->messages.ops = &real_ops;
+  real->coll.comm = &real->messages;
   if (shares_memory && real->base.size > 1)
     real_node_barrier_create(real);
   return &real->base;

@@ -101,6 +101,8 @@ bool real_test(struct trm_request **request)
     if (!complete)
       return false;
   }
+  if (!coll_schedule_test(&r->schedule))
+    return false;
   if (r->call)
     real_call_end(r->call);
   trm_free(r);

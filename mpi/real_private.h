@@ -7,6 +7,7 @@
 
 #include "core/comm.h"
 #include "core/ledger.h"
+#include "mpi/coll/schedule.h"
 
 /* One call of a blocking collective moves at most this much: large allreduces run best in chunks, since at 64 MB most
  * of the time goes into page faults of the library's temporary buffers. */
@@ -33,6 +34,8 @@ struct real_comm {
   struct real_node_barrier *barrier; /* in shared memory */
   uint64_t barriers_entered;         /* barriers that this rank has entered */
   struct trm_calls *attended;        /* list of those that this rank answers in wait_until */
+  struct trm_comm messages;          /* base without the ledger: for messages of collectives */
+  struct coll coll;                  /* the schedules of the communicator, over `messages` */
   uint64_t group, collectives;       /* for the ledger: equal on its ranks; collectives that this rank has begun */
 };
 
@@ -67,6 +70,7 @@ int real_check_launch(int job_size);
 struct trm_request {
   int count, completed;   /* the first `completed` are complete */
   struct real_call *call; /* real_calls.c; NULL: no call */
+  struct coll_schedule *schedule; /* a collective over messages; NULL: none */
   bool collective;        /* other ranks depend on this one's progress: sleeps are short */
   struct trm_ledger_call ledger;
   MPI_Request mpi[];

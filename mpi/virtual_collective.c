@@ -13,25 +13,45 @@
 
 #define BLOCK_BYTES ((size_t)8 << 10) /* of a result, summed while it is in the cache; one block for each level */
 
-/* Reduces elements [at, at + count), at most a block, of the data of the ranks from part on into `to` (count). The
- * left half of the tree has the smallest power of two of the ranks that is at least half of them. */
-static void collective_reduce(const struct virtual_shape *shape, const struct virtual_part *part, int ranks, size_t at,
-                              size_t count, void *to)
+/* Ranks of the tree: all; of TRM_TREE_SUM the largest power of two, and the others are added to them first. */
+static int collective_tree_ranks(const struct virtual_collective *collective)
 {
+  const int size = collective->group->size;
+  int power = 1;
+  while (2 * power <= size)
+    power *= 2;
+  return collective->shape.op == TRM_TREE_SUM ? power : size;
+}
+
+/* Reduces elements [at, at + count), at most a block, of the data of `ranks` ranks of the tree into `to` (count). The
+ * left half of the tree has the smallest power of two of the ranks that is at least half of them. */
+static void collective_reduce_part(const struct virtual_collective *collective, int first, int ranks, size_t at,
+                                   size_t count, void *to)
+{
+  const struct virtual_shape *shape = &collective->shape;
+  const struct virtual_part *part = collective->part;
   const size_t bytes = trm_type_bytes(shape->type);
   _Alignas(TRM_ALIGNMENT) char right[BLOCK_BYTES];
   int half = 1;
   if (ranks == 1) {
-    memcpy(to, (const char *)part->data + at * bytes, count * bytes);
+    const int extra = first + collective_tree_ranks(collective);
+    memcpy(to, (const char *)part[first].data + at * bytes, count * bytes);
+    if (extra < collective->group->size)
+      coll_reduce(shape->type, shape->op, to, to, (const char *)part[extra].data + at * bytes, count);
     return;
   }
   while (half < ranks - half)
     half *= 2;
-  collective_reduce(shape, part, half, at, count, to);
-  if (ranks - half > 1)
-    collective_reduce(shape, part + half, ranks - half, at, count, right);
-  coll_reduce(shape->type, shape->op, to, to,
-              ranks - half > 1 ? right : (const char *)part[half].data + at * bytes, count);
+  collective_reduce_part(collective, first, half, at, count, to);
+  const bool leaf = ranks - half == 1 && first + half + collective_tree_ranks(collective) >= collective->group->size;
+  if (!leaf)
+    collective_reduce_part(collective, first + half, ranks - half, at, count, right);
+  coll_reduce(shape->type, shape->op, to, to, leaf ? (const char *)part[first + half].data + at * bytes : right, count);
+}
+
+static void collective_reduce(const struct virtual_collective *collective, size_t at, size_t count, void *to)
+{
+  collective_reduce_part(collective, 0, collective_tree_ranks(collective), at, count, to);
 }
 
 static void collective_allreduce(const struct virtual_collective *collective)
@@ -41,7 +61,7 @@ static void collective_allreduce(const struct virtual_collective *collective)
   _Alignas(TRM_ALIGNMENT) char sum[BLOCK_BYTES];
   for (size_t at = 0; collective->group->size > 1 && at < count; at += block) {
     const size_t n = count - at < block ? count - at : block;
-    collective_reduce(&collective->shape, collective->part, collective->group->size, at, n, sum);
+    collective_reduce(collective, at, n, sum);
     for (int i = 0; i < collective->group->size; i++)
       memcpy((char *)collective->part[i].data + at * bytes, sum, n * bytes);
   }
@@ -53,8 +73,7 @@ static void collective_reduce_scatter(const struct virtual_collective *collectiv
   const size_t block = BLOCK_BYTES / bytes;
   for (int i = 0; i < collective->group->size; i++)
     for (size_t at = 0; at < count; at += block)
-      collective_reduce(&collective->shape, collective->part, collective->group->size, (size_t)i * count + at,
-                        count - at < block ? count - at : block,
+      collective_reduce(collective, (size_t)i * count + at, count - at < block ? count - at : block,
                         (char *)collective->part[i].request->data + at * bytes);
 }
 
@@ -107,7 +126,7 @@ static void collective_text(const struct virtual_shape *shape, char *text, size_
 {
   static const char *const name[] = {"barrier", "broadcast", "allreduce", "allgather", "reduce_scatter"};
   static const char *const type[] = {"float", "double", "int32", "int64", "byte"};
-  static const char *const op[] = {"sum", "min", "max"};
+  static const char *const op[] = {"sum", "min", "max", "sum in a tree"};
   switch (shape->kind) {
   case VIRTUAL_BARRIER:
     snprintf(text, bytes, "barrier");

@@ -6,7 +6,6 @@
 #include "cli/bench/bench.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "mpi/coll/allreduce_tree.h"
 
 static const char usage[] =
   "usage: mpiexec -n N trireme bench allreduce [--repeat=R] [--threads=T] [--json]\n"
@@ -61,7 +60,7 @@ static void bench_allreduce_run_once(struct reduction *r, enum method method, si
   if (method == COMM_ALLREDUCE)
     r->comm->ops->allreduce(r->comm, r->data, n, TRM_FLOAT, TRM_SUM);
   else if (method == TREE)
-    trm_allreduce_tree(r->comm, r->data, n, TRM_FLOAT);
+    r->comm->ops->allreduce(r->comm, r->data, n, TRM_FLOAT, TRM_TREE_SUM);
   else
     bench_allreduce_run_shared(r, n);
 }

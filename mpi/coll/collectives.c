@@ -48,14 +48,18 @@ struct coll_schedule *coll_allreduce(struct coll *coll, void *data, size_t count
 {
   struct coll_schedule *s = coll_schedule_make(coll, type, op);
   const size_t bytes = trm_type_bytes(type), size = (size_t)coll->comm->size;
-  if (count * bytes <= SMALL_BYTES) {
-    coll_strand(s);
-    coll_doubling_allreduce(s, data, count);
+  const size_t chunks = collectives_chunks(count * bytes);
+  if (op == TRM_TREE_SUM || count * bytes <= SMALL_BYTES) {
+    for (size_t i = 0; i < chunks; i++) {
+      size_t low, high;
+      trm_interval(count, chunks, i, &low, &high);
+      coll_strand(s);
+      coll_doubling_allreduce(s, (char *)data + low * bytes, high - low);
+    }
     return s;
   }
   const struct block_arrays block = collectives_make_blocks(coll);
   const struct coll_blocks blocks = {data, block.at, block.count};
-  const size_t chunks = collectives_chunks(count * bytes);
   for (size_t i = 0; i < chunks; i++) {
     size_t low, high;
     trm_interval(count, chunks, i, &low, &high);

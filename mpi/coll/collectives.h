@@ -8,6 +8,7 @@
 #include "mpi/coll/schedule.h"
 
 struct coll_schedule *coll_broadcast(struct coll *coll, void *data, size_t count, enum trm_type type, int root);
+/* TRM_TREE_SUM: by recursive doubling, whatever the size. */
 struct coll_schedule *coll_allreduce(struct coll *coll, void *data, size_t count, enum trm_type type, enum trm_op op);
 /* all (size, count); row `rank` of it has what this rank gives */
 struct coll_schedule *coll_allgather(struct coll *coll, void *all, size_t count, enum trm_type type);

@@ -4,7 +4,7 @@
   do {                                                            \
     type *z = to;                                                 \
     const type *x = with, *y = from;                              \
-    if (op == TRM_SUM) {                                          \
+    if (sum) {                                                    \
       _Pragma("omp simd") for (size_t i = 0; i < count; i++)      \
         z[i] = (type)(x[i] + y[i]);                               \
     } else {                                                      \
@@ -15,7 +15,7 @@
 
 void coll_reduce(enum trm_type type, enum trm_op op, void *to, const void *with, const void *from, size_t count)
 {
-  const bool sum = op == TRM_SUM;
+  const bool sum = op == TRM_SUM || op == TRM_TREE_SUM;
   switch (type) {
   case TRM_FLOAT:
     REDUCE(float);

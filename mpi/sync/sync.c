@@ -24,7 +24,6 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
-#include "mpi/coll/allreduce_tree.h"
 #include "mpi/sync/sync_private.h"
 
 /* Barrier of the node, after this rank's device has finished. */
@@ -81,7 +80,7 @@ static int sync_bucket_begin(struct trm_strategy *strategy, struct bucket *bucke
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const double before = s->cross->ops->clock(s->cross);
   if (strategy->lanes > 0)
-    trm_allreduce_tree(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT);
+    s->cross->ops->allreduce(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT, TRM_TREE_SUM);
   else
     s->cross->ops->allreduce_begin(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT, TRM_SUM,
                                    &bucket->request);
@@ -134,10 +133,7 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums)
 {
   const double before = all->ops->clock(all);
-  if (strategy->lanes > 0)
-    trm_allreduce_tree(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE);
-  else
-    all->ops->allreduce(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM);
+  all->ops->allreduce(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE, strategy->lanes > 0 ? TRM_TREE_SUM : TRM_SUM);
   sync_end_timing(all, before, &strategy->comm_s, "sum of losses", TRM_TRACE_COMMUNICATION);
   if (!isfinite(sums->loss))
     return trm_error(TRM_FAILED,

@@ -25,7 +25,15 @@
 TRM_BEGIN_DECLS
 
 enum trm_type { TRM_FLOAT, TRM_DOUBLE, TRM_INT32, TRM_INT64, TRM_BYTE };
-enum trm_op { TRM_SUM, TRM_MIN, TRM_MAX };
+enum trm_op {
+  TRM_SUM,
+  TRM_MIN,
+  TRM_MAX,
+  /* Of allreduce alone: a sum in one order of addition, so that its bits do not depend on network or layout. Over 2^k
+   * ranks it is the binary tree ((0+1)+(2+3))+..., as in device->sum. Over p + r ranks, p the largest power of two: rank
+   * p + i is first added to rank i, for i < r, then the tree of the first p. */
+  TRM_TREE_SUM
+};
 
 /* Groups of a communicator whose nodes have equal numbers of ranks: this rank alone; all ranks; one rank of each node,
  * those of equal rank on their nodes. */
@@ -108,7 +116,7 @@ struct trm_comm_ops {
   void (*reduce_scatter_begin)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
                                enum trm_op op, struct trm_request **request);
 
-  /* -- point to point; tags 0..32766 */
+  /* -- point to point; tags 0..32766, without 20000..28191, which are those of mpi/coll/ */
   void (*send_begin)(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
                      struct trm_request **request);
   void (*receive_begin)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,

@@ -9,7 +9,6 @@
 #include "core/counter.h"
 #include "core/memory.h"
 #include "deferred_window.h"
-#include "mpi/coll/allreduce_tree.h"
 #include "mpi/real_private.h"
 #include "ranks.h"
 
@@ -557,8 +556,10 @@ static void check_tree(struct trm_comm *comm)
       single[i] = (float)rough(comm->rank, i);
       twice[i] = rough(comm->rank, i);
     }
-    trm_allreduce_tree(comm, single, n, TRM_FLOAT);
-    trm_allreduce_tree(comm, twice, n, TRM_DOUBLE);
+    struct trm_request *request;
+    comm->ops->allreduce_begin(comm, single, n, TRM_FLOAT, TRM_TREE_SUM, &request);
+    comm->ops->allreduce(comm, twice, n, TRM_DOUBLE, TRM_TREE_SUM);
+    comm->ops->wait(&request);
     size_t wrong = 0;
     for (size_t i = 0; i < n; i++)
       wrong += (single[i] != tree_float(comm->size, i)) + (twice[i] != tree_double(comm->size, i));
