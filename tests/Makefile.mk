@@ -264,6 +264,7 @@ trm_test_scripts += \
 	tests/stall.sh \
 	tests/hung_files.sh \
 	tests/lost_network.sh \
+	tests/hosts.sh \
 	tests/faults.sh \
 	tests/verify.sh \
 	tests/private_files.sh \

@@ -54,7 +54,7 @@ while [[ $1 == -* ]]; do shift; done
 exec nsenter --target "$(cat "${0%/*}/host.$1")" --net --uts --ipc --mount bash -c "${*:2}"
 EOT
   chmod +x enter
-  mpiexec_hosts="mpiexec -launcher ssh -launcher-exec $work/enter -iface bridge"
+  mpiexec_hosts="$mpiexec_here -launcher ssh -launcher-exec $work/enter -iface bridge"
 }
 
 # on_host HOST COMMAND...: in this folder

@@ -33,3 +33,16 @@ models="mlp conv norms gpt2 gpt4"
 pieces_of() { case $1 in mlp) echo 8 ;; conv) echo 4 ;; norms) echo 4 ;; *) echo 8 ;; esac; }
 
 losses() { grep -o '"\(test_\|validation_\)\?loss":[^,}]*' "$1/metrics.jsonl"; }
+
+# same REFERENCE NAME: losses and final weights of both runs are equal within 1e-4
+same() {
+  local loss weights
+  loss=$(paste <(losses "$1") <(losses "$2") |
+    awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
+                    END { if (n > 20) printf "%.3g", worst }')
+  [ -n "$loss" ] || fail "$2: losses are missing"
+  weights=$("$COMPARE" "$1/checkpoints/last.h5" "$2/checkpoints/last.h5") || fail "$2: weights cannot be compared"
+  awk -v l="$loss" -v w="$weights" 'BEGIN { exit !(l <= 1e-4 && w <= 1e-4) }' ||
+    fail "$2: losses differ from one rank's by $loss, weights by $weights"
+  pass "$2: losses $loss, weights $weights"
+}
