@@ -154,6 +154,11 @@ static void html_table_write(FILE *out, const struct report_run *runs, int count
     const char *layout = html_text(runs[i].summary, "layout");
     if (layout)
       markup_print(out, "<br>%s", layout);
+    const struct trm_node *slowest = trm_node_get(runs[i].summary, "slowest");
+    const char *rank = html_text(slowest, "rank"), *host = html_text(slowest, "host"),
+               *cost = html_text(slowest, "cost_s");
+    if (rank && host && cost)
+      markup_print(out, "<br>slowest: rank %s (host %s), which cost %s s", rank, host, cost);
     fputs("</div></td>", out);
     html_cell_text(out, runs[i].summary ? html_text(runs[i].summary, "status") : "not ended");
     html_cell_text(out, strategy ? strategy : html_text(runs[i].config, "strategy.name"));

@@ -277,6 +277,7 @@ trm_test_scripts += \
 	tests/models.sh \
 	tests/layouts.sh \
 	tests/hybrid.sh \
+	tests/rank_times.sh \
 	tests/machine.sh \
 	tests/layouts_resume.sh \
 	tests/resume.sh \

@@ -28,6 +28,7 @@ libtrireme_la_SOURCES += \
 	src/train/speeds.c \
 	src/train/slowdown.h \
 	src/train/modes.c \
+	src/train/rank_times.c \
 	src/train/rows.c \
 	src/train/run_dir.c \
 	src/train/run_dir.h \

@@ -385,6 +385,35 @@ static void run_dir_write_costs(struct trm_json *json, struct trm_comm *comm)
   trm_json_end(json);
 }
 
+static void run_dir_write_over_ranks(struct trm_json *json, const char *key, const struct trm_over_ranks *figure)
+{
+  trm_json_object(json, key);
+  trm_json_number(json, "min", figure->min);
+  trm_json_number(json, "mean", figure->mean);
+  trm_json_number(json, "max", figure->max);
+  trm_json_integer(json, "max_rank", figure->max_rank);
+  trm_json_end(json);
+}
+
+/* Seconds in steps, over the ranks. */
+static void run_dir_write_rank_times(struct trm_json *json, const struct trm_result *result)
+{
+  trm_json_object(json, "seconds_over_ranks");
+  run_dir_write_over_ranks(json, "compute", &result->compute);
+  run_dir_write_over_ranks(json, "wait", &result->wait);
+  run_dir_write_over_ranks(json, "comm", &result->comm);
+  trm_json_end(json);
+  if (result->slowest.rank < 0)
+    return;
+  trm_json_object(json, "slowest");
+  trm_json_integer(json, "rank", result->slowest.rank);
+  trm_json_text(json, "host", result->slowest.host);
+  trm_json_number(json, "computed_s", result->slowest.compute_s);
+  trm_json_number(json, "others_s", result->slowest.others_s);
+  trm_json_number(json, "cost_s", result->slowest.cost_s);
+  trm_json_end(json);
+}
+
 int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_options *options,
                               const struct trm_modules *modules, const struct trm_model *model,
                               const struct trm_result *result, const struct trm_staleness *total)
@@ -422,6 +451,7 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_number(&json, "train_s", result->train_s);
     trm_json_number(&json, "comm_s", result->comm_s);
     trm_json_number(&json, "wait_s", result->wait_s);
+    run_dir_write_rank_times(&json, result);
     trm_json_number(&json, "final_train_loss", result->final_train_loss);
     run_dir_write_score(&json, "validation", &result->validation, tokens, result->validation_token_bytes);
     run_dir_write_score(&json, "best_validation", &result->best_validation, false, 0);

@@ -401,7 +401,7 @@ int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_su
 static void step_comm_seconds(const struct trainer *t, double *comm_s, double *wait_s)
 {
   const struct trm_pipeline *p = &t->stages.pipeline;
-  *comm_s = t->strategy.comm_s + (t->tensor ? t->tensor->comm_s : 0) + p->comm_s;
+  *comm_s = t->strategy.comm_s + t->reduce_s + (t->tensor ? t->tensor->comm_s : 0) + p->comm_s;
   *wait_s = t->strategy.wait_s + p->wait_s;
 }
 

@@ -445,10 +445,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->test_token_bytes = t->splits.test ? t->splits.test->token_bytes : 0;
   result->status = outcome;
   result->planned_bytes = trm_budget_total(&t->budget);
-  double seconds[] = {result->comm_s, result->wait_s};
-  t->comm->ops->allreduce(t->comm, seconds, 2, TRM_DOUBLE, TRM_SUM);
-  result->comm_s = seconds[0] / t->comm->size;
-  result->wait_s = seconds[1] / t->comm->size;
+  trainer_rank_times(t);
   trm_slowdown_report(&t->slowdown, t->comm);
   trainer_stages_bubble(t, &result->bubble, &result->bubble_theory);
   const int status = t->options->simulate.gradients ? train_hash_weights(t) : TRM_OK;

@@ -31,6 +31,19 @@ struct trm_score {
   double loss, accuracy;
 };
 
+/* A number of each rank, over the ranks. */
+struct trm_over_ranks {
+  double min, mean, max;
+  int max_rank; /* of the job: the lowest with the maximum */
+};
+
+/* The rank of a synchronous run that the others waited for, of the ranks of its stage. */
+struct trm_slowest {
+  int rank; /* of the job; -1: none, or it cost less than 5 % of the time in steps */
+  char host[64];
+  double compute_s, others_s, cost_s; /* seconds computing; mean of the others; the difference */
+};
+
 /* Results of a run: the figures of summary.json. */
 struct trm_result {
   uint64_t epochs, steps, samples;
@@ -41,6 +54,8 @@ struct trm_result {
   struct trm_score best_validation;   /* of checkpoints/best.h5, the weights after best_step */
   uint64_t best_step;
   double train_s, comm_s, wait_s; /* seconds in steps; in communication and waiting for other ranks: means over ranks */
+  struct trm_over_ranks compute, wait, comm; /* seconds in steps: neither of the following; waiting; communication */
+  struct trm_slowest slowest;
   size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step; maximum of the run */
   char weights_sha256[65];        /* "": no weights were trained */
   bool tokens;                    /* losses are per token */

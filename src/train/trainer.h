@@ -304,6 +304,10 @@ void trainer_speeds_begin(struct trainer *t);
 int trainer_speeds_passed(struct trainer *t);
 int trainer_speeds_end(struct trainer *t, size_t rows);
 
+/* Collective (rank_times.c). At the end of training: replaces result->comm_s and wait_s, so far this rank's, by means
+ * over the ranks, sets the times of all ranks, and logs the slowest rank, if the others waited for it. */
+void trainer_rank_times(struct trainer *t);
+
 /* -- with a pipeline (stages.c) */
 
 /* Sets *part to this stage's chunks of t->full_model, by the options. Not collective. */

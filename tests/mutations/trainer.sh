@@ -63,3 +63,11 @@ mutation 'outage: its own time forgotten' src/train/slowdown.c \
   's/end \+= to - fmax\(from, began_s\)/end += to - from/' test_slowdown 1
 mutation 'outage: at its end' src/train/slowdown.c \
   's/if \(to > began_s && from < end\)/if (to >= began_s \&\& from <= end)/' test_slowdown 1
+mutation 'slowest rank: named for noise' src/train/rank_times.c 's/^static const double noise = 0\.05;/static const double noise = 0;/' \
+  rank_times.sh
+mutation 'slowest rank: compared with other stages' src/train/rank_times.c \
+  's/sum\[stage\] = max\[stage\] = compute_s;/sum[0] = max[0] = compute_s;/' rank_times.sh
+mutation 'slowest rank: of an asynchronous method' src/train/rank_times.c 's/ \|\| t->strategy\.ops->next_batch\)/)/' \
+  rank_times.sh
+mutation 'slowest rank: the mean has it, too' src/train/rank_times.c 's/\(sum\[i\] - max\[i\]\) \/ others/sum[i] \/ (others + 1)/' \
+  rank_times.sh
