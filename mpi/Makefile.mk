@@ -36,16 +36,28 @@ libtrireme_la_SOURCES += \
 	mpi/async/shared_counters.h \
 	mpi/async/worker.c \
 	mpi/async/worker.h \
+	mpi/coll/blocks.c \
+	mpi/coll/blocks.h \
+	mpi/coll/choices.c \
+	mpi/coll/choices.h \
+	mpi/coll/circulant.c \
+	mpi/coll/circulant.h \
 	mpi/coll/collectives.c \
 	mpi/coll/collectives.h \
 	mpi/coll/doubling.c \
 	mpi/coll/doubling.h \
+	mpi/coll/fold.c \
+	mpi/coll/fold.h \
+	mpi/coll/halving.c \
+	mpi/coll/halving.h \
 	mpi/coll/reduce.c \
 	mpi/coll/reduce.h \
 	mpi/coll/ring.c \
 	mpi/coll/ring.h \
 	mpi/coll/schedule.c \
 	mpi/coll/schedule.h \
+	mpi/coll/table.c \
+	mpi/coll/table.h \
 	mpi/coll/tree.c \
 	mpi/coll/tree.h \
 	mpi/grid.c \

@@ -2,125 +2,95 @@
 
 #include <string.h>
 
-#include "core/memory.h"
-#include "mpi/coll/doubling.h"
-#include "mpi/coll/ring.h"
-#include "mpi/coll/tree.h"
+#include "mpi/coll/choices.h"
 
-/* Up to here the number of messages counts, beyond it their bytes. */
-#define SMALL_BYTES ((size_t)32 << 10)
-/* A chunk of a large array, all ranks' blocks together; and chunks at most. */
-#define CHUNK_BYTES ((size_t)1 << 20)
-enum { MAX_CHUNKS = 64 };
+enum { MAX_CHUNKS = 64 }; /* of an array */
 
-/* Cuts an array of `bytes` bytes in chunks. */
-static size_t collectives_chunks(size_t bytes)
+static bool collectives_has_rows(enum coll_kind kind)
 {
-  const size_t chunks = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
+  return kind == COLL_ALLGATHER || kind == COLL_REDUCE_SCATTER;
+}
+
+static size_t collectives_bytes(const struct coll *coll, enum coll_kind kind, size_t count, enum trm_type type)
+{
+  return count * trm_type_bytes(type) * (collectives_has_rows(kind) ? (size_t)coll->comm->size : 1);
+}
+
+static size_t collectives_chunks(size_t bytes, size_t chunk_bytes)
+{
+  const size_t chunks = (bytes + chunk_bytes - 1) / chunk_bytes;
   return chunks == 0 ? 1 : chunks < MAX_CHUNKS ? chunks : MAX_CHUNKS;
+}
+
+/* Adds the strand of elements [low, high) of the array, or of every row. */
+static void collectives_add(struct coll_schedule *s, const struct coll_ops *ops, const struct coll_arrays *a,
+                            size_t low, size_t high)
+{
+  const size_t offset = low * trm_type_bytes(a->type);
+  coll_strand(s);
+  if (!collectives_has_rows(ops->kind)) {
+    if (ops->kind == COLL_BROADCAST)
+      ops->broadcast(s, (char *)a->data + offset, high - low, a->root);
+    else
+      ops->allreduce(s, (char *)a->data + offset, high - low);
+    return;
+  }
+  struct coll_blocks blocks = coll_blocks_columns(coll_schedule_comm(s), a->data, a->count, low, high);
+  if (ops->kind == COLL_ALLGATHER)
+    ops->allgather(s, &blocks);
+  else
+    ops->reduce_scatter(s, &blocks, (char *)a->mine + offset);
+  coll_blocks_free(&blocks);
+}
+
+struct coll_schedule *coll_begin(struct coll *coll, const struct coll_ops *ops, const struct coll_arrays *a)
+{
+  struct coll_schedule *s = coll_schedule_make(coll, a->type, a->op);
+  if (coll->comm->size == 1) {
+    if (ops->kind == COLL_REDUCE_SCATTER && a->count > 0)
+      memcpy(a->mine, a->data, a->count * trm_type_bytes(a->type));
+    return s;
+  }
+  const size_t chunks = collectives_chunks(collectives_bytes(coll, ops->kind, a->count, a->type), ops->chunk_bytes);
+  for (size_t i = 0; i < chunks; i++) {
+    size_t low, high;
+    trm_interval(a->count, chunks, i, &low, &high);
+    collectives_add(s, ops, a, low, high);
+  }
+  return s;
+}
+
+/* -- without measurements */
+
+static struct coll_schedule *collectives_begin_default(struct coll *coll, enum coll_kind kind,
+                                                       const struct coll_arrays *a)
+{
+  const size_t bytes = collectives_bytes(coll, kind, a->count, a->type);
+  return coll_begin(coll, coll_choose(NULL, kind, coll->comm->size, true, bytes), a);
 }
 
 struct coll_schedule *coll_broadcast(struct coll *coll, void *data, size_t count, enum trm_type type, int root)
 {
-  struct coll_schedule *s = coll_schedule_make(coll, type, TRM_SUM);
-  const size_t bytes = trm_type_bytes(type), chunks = collectives_chunks(count * bytes);
-  for (size_t i = 0; i < chunks; i++) {
-    size_t low, high;
-    trm_interval(count, chunks, i, &low, &high);
-    coll_strand(s);
-    coll_tree_broadcast(s, (char *)data + low * bytes, high - low, root);
-  }
-  return s;
-}
-
-/* The blocks of a chunk: at, count (size) are the caller's arrays. */
-struct block_arrays {
-  size_t *at, *count;
-};
-
-static struct block_arrays collectives_make_blocks(const struct coll *coll)
-{
-  size_t *both = trm_alloc(2 * (size_t)coll->comm->size * sizeof *both, "blocks of a collective");
-  return (struct block_arrays){both, both + coll->comm->size};
+  return collectives_begin_default(coll, COLL_BROADCAST,
+                                   &(struct coll_arrays){.data = data, .count = count, .type = type, .root = root});
 }
 
 struct coll_schedule *coll_allreduce(struct coll *coll, void *data, size_t count, enum trm_type type, enum trm_op op)
 {
-  struct coll_schedule *s = coll_schedule_make(coll, type, op);
-  const size_t bytes = trm_type_bytes(type), size = (size_t)coll->comm->size;
-  const size_t chunks = collectives_chunks(count * bytes);
-  if (op == TRM_TREE_SUM || count * bytes <= SMALL_BYTES) {
-    for (size_t i = 0; i < chunks; i++) {
-      size_t low, high;
-      trm_interval(count, chunks, i, &low, &high);
-      coll_strand(s);
-      coll_doubling_allreduce(s, (char *)data + low * bytes, high - low);
-    }
-    return s;
-  }
-  const struct block_arrays block = collectives_make_blocks(coll);
-  const struct coll_blocks blocks = {data, block.at, block.count};
-  for (size_t i = 0; i < chunks; i++) {
-    size_t low, high;
-    trm_interval(count, chunks, i, &low, &high);
-    for (size_t b = 0; b < size; b++) {
-      size_t end;
-      trm_interval(high - low, size, b, &block.at[b], &end);
-      block.count[b] = end - block.at[b];
-      block.at[b] += low;
-    }
-    coll_strand(s);
-    coll_ring_reduce_scatter(s, &blocks, (char *)data + block.at[coll->comm->rank] * bytes);
-    coll_ring_allgather(s, &blocks);
-  }
-  trm_free(block.at);
-  return s;
-}
-
-/* Sets block to the columns [low, high) of each row of an array (size, count). */
-static void collectives_set_columns(const struct coll *coll, struct block_arrays block, size_t count, size_t low,
-                                    size_t high)
-{
-  for (size_t b = 0; b < (size_t)coll->comm->size; b++) {
-    block.at[b] = b * count + low;
-    block.count[b] = high - low;
-  }
+  return collectives_begin_default(coll, op == TRM_TREE_SUM ? COLL_TREE_SUM : COLL_ALLREDUCE,
+                                   &(struct coll_arrays){.data = data, .count = count, .type = type, .op = op});
 }
 
 struct coll_schedule *coll_allgather(struct coll *coll, void *all, size_t count, enum trm_type type)
 {
-  struct coll_schedule *s = coll_schedule_make(coll, type, TRM_SUM);
-  const struct block_arrays block = collectives_make_blocks(coll);
-  const struct coll_blocks blocks = {all, block.at, block.count};
-  const size_t chunks = collectives_chunks(count * trm_type_bytes(type) * (size_t)coll->comm->size);
-  for (size_t i = 0; i < chunks; i++) {
-    size_t low, high;
-    trm_interval(count, chunks, i, &low, &high);
-    collectives_set_columns(coll, block, count, low, high);
-    coll_strand(s);
-    coll_ring_allgather(s, &blocks);
-  }
-  trm_free(block.at);
-  return s;
+  return collectives_begin_default(coll, COLL_ALLGATHER,
+                                   &(struct coll_arrays){.data = all, .count = count, .type = type});
 }
 
 struct coll_schedule *coll_reduce_scatter(struct coll *coll, void *all, void *mine, size_t count, enum trm_type type,
                                           enum trm_op op)
 {
-  struct coll_schedule *s = coll_schedule_make(coll, type, op);
-  const size_t bytes = trm_type_bytes(type);
-  if (coll->comm->size == 1 && count > 0)
-    memcpy(mine, all, count * bytes);
-  const struct block_arrays block = collectives_make_blocks(coll);
-  const struct coll_blocks blocks = {all, block.at, block.count};
-  const size_t chunks = collectives_chunks(count * bytes * (size_t)coll->comm->size);
-  for (size_t i = 0; i < chunks; i++) {
-    size_t low, high;
-    trm_interval(count, chunks, i, &low, &high);
-    collectives_set_columns(coll, block, count, low, high);
-    coll_strand(s);
-    coll_ring_reduce_scatter(s, &blocks, (char *)mine + low * bytes);
-  }
-  trm_free(block.at);
-  return s;
+  return collectives_begin_default(
+    coll, COLL_REDUCE_SCATTER,
+    &(struct coll_arrays){.data = all, .mine = mine, .count = count, .type = type, .op = op});
 }

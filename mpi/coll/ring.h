@@ -3,20 +3,16 @@
  * Any number of ranks P, any sizes of blocks.
  *
  * Of n bytes, with alpha seconds a message, beta a byte on the wire and gamma a byte reduced, reduce-scatter takes
- * (P - 1) alpha + (P - 1)/P n (beta + gamma), all-gather the same without gamma: no algorithm sends fewer bytes. For
- * large arrays. */
+ * (P - 1) alpha + (P - 1)/P n (beta + gamma), all-gather the same without gamma, all-reduce both: no algorithm sends
+ * fewer bytes, and each link carries one message at a time. For large arrays. */
 #pragma once
 
-#include "mpi/coll/schedule.h"
-
-/* An array in P blocks, one for each rank. */
-struct coll_blocks {
-  char *data;
-  const size_t *at, *count; /* (P) where each block begins, and its elements */
-};
+#include "mpi/coll/blocks.h"
 
 /* Sets mine (blocks->count[rank]) to the reduction of block `rank` of all ranks; mine may be that block. Block b is
  * reduced in the order b + 1, b + 2, ..., b, modulo P. The other blocks are overwritten. */
 void coll_ring_reduce_scatter(struct coll_schedule *schedule, const struct coll_blocks *blocks, void *mine);
 /* Fills the blocks of the other ranks. */
 void coll_ring_allgather(struct coll_schedule *schedule, const struct coll_blocks *blocks);
+/* Reduces data (count) in place, block b by the rank b of P. */
+void coll_ring_allreduce(struct coll_schedule *schedule, void *data, size_t count);

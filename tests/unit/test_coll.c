@@ -7,7 +7,9 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "mpi/coll/choices.h"
 #include "mpi/coll/collectives.h"
+#include "mpi/coll/fold.h"
 #include "mpi/virtual.h"
 #include "suite.h"
 
@@ -29,7 +31,7 @@ static void run_all(int (*main)(struct trm_comm *world, void *context))
 {
   static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32, 64};
   for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
-    for (uint64_t schedule = 0; schedule < (ranks[i] <= 9 ? 4 : 1); schedule++) {
+    for (uint64_t schedule = 0; schedule < (ranks[i] <= 4 ? 4 : 1); schedule++) {
       struct trm_virtual_plan plan = plain;
       plan.ranks = ranks[i];
       plan.schedule = schedule;
@@ -40,11 +42,37 @@ static void run_all(int (*main)(struct trm_comm *world, void *context))
 /* Small integers: exact in every type and order. */
 static int value(int rank, size_t i)
 {
-  return (int)((i * 7 + (size_t)rank * 13) % 11) - rank % 2;
+  return (int)((i * 7 + (size_t)rank * 13) % 11);
 }
 
-static const size_t sizes[] = {0, 1, 5, 1023, 8191, 8193, 70001};
-enum { SIZES = sizeof sizes / sizeof *sizes };
+static void put(void *data, enum trm_type type, size_t i, double x)
+{
+  switch (type) {
+  case TRM_FLOAT:
+    ((float *)data)[i] = (float)x;
+    break;
+  case TRM_DOUBLE:
+    ((double *)data)[i] = x;
+    break;
+  case TRM_INT32:
+    ((int32_t *)data)[i] = (int32_t)x;
+    break;
+  case TRM_INT64:
+    ((int64_t *)data)[i] = (int64_t)x;
+    break;
+  case TRM_BYTE:
+    ((uint8_t *)data)[i] = (uint8_t)(int)x;
+  }
+}
+
+static double get(const void *data, enum trm_type type, size_t i)
+{
+  return type == TRM_FLOAT    ? (double)((const float *)data)[i]
+         : type == TRM_DOUBLE ? ((const double *)data)[i]
+         : type == TRM_INT32  ? ((const int32_t *)data)[i]
+         : type == TRM_INT64  ? (double)((const int64_t *)data)[i]
+                              : ((const uint8_t *)data)[i];
+}
 
 /* -- results */
 
@@ -60,95 +88,92 @@ static struct reduced serial(const struct trm_comm *comm, enum trm_op op)
     result.of[i] = value(0, i);
     for (int rank = 1; rank < comm->size; rank++) {
       const int v = value(rank, i), before = result.of[i];
-      result.of[i] = op == TRM_SUM ? before + v : (op == TRM_MIN) == (v < before) ? v : before;
+      result.of[i] = op == TRM_SUM || op == TRM_TREE_SUM ? before + v : (op == TRM_MIN) == (v < before) ? v : before;
     }
   }
   return result;
 }
 
-static int check_allreduce(struct trm_comm *comm, void *context)
+/* One collective: of a row of the table. */
+struct trial {
+  const struct coll_ops *ops;
+  size_t n; /* of the array, or of a row of it */
+  enum trm_type type;
+  enum trm_op op;
+  int root;
+};
+
+static size_t rows_of(const struct trm_comm *comm, const struct coll_ops *ops)
 {
-  static const enum trm_op ops[] = {TRM_SUM, TRM_MIN, TRM_MAX, TRM_SUM};
-  struct coll coll = {.comm = comm};
-  size_t wrong = 0;
-  (void)context;
-  for (int s = 0; s < SIZES; s++) {
-    const enum trm_op op = ops[s % 4];
-    const size_t n = sizes[s];
-    const bool integers = s % 2;
-    float *x = trm_alloc(n * sizeof *x, "test");
-    int32_t *k = trm_alloc(n * sizeof *k, "test");
-    for (size_t i = 0; i < n; i++) {
-      x[i] = (float)value(comm->rank, i);
-      k[i] = value(comm->rank, i);
-    }
-    struct coll_schedule *schedule =
-      integers ? coll_allreduce(&coll, k, n, TRM_INT32, op) : coll_allreduce(&coll, x, n, TRM_FLOAT, op);
-    coll_schedule_wait(&schedule);
-    const struct reduced reduced = serial(comm, op);
-    for (size_t i = 0; i < n; i++)
-      wrong += (integers ? (double)k[i] : (double)x[i]) != reduced.of[i % 11];
-    trm_free(x);
-    trm_free(k);
-  }
-  CU_ASSERT_EQUAL(wrong, 0);
-  return TRM_OK;
+  return ops->kind == COLL_ALLGATHER || ops->kind == COLL_REDUCE_SCATTER ? (size_t)comm->size : 1;
 }
 
-static int check_rows(struct trm_comm *comm, void *context)
+static void *fill(const struct trm_comm *comm, const struct trial *t)
 {
-  struct coll coll = {.comm = comm};
-  const size_t size = (size_t)comm->size, rank = (size_t)comm->rank;
-  const struct reduced reduced = serial(comm, TRM_SUM);
-  size_t wrong = 0;
-  (void)context;
-  for (int s = 0; s < SIZES; s++) {
-    const size_t n = sizes[s] / size + (sizes[s] > 0);
-    double *all = trm_alloc(n * size * sizeof *all, "test"), *mine = trm_alloc(n * sizeof *mine, "test");
-    for (size_t i = 0; i < n * size; i++)
-      all[i] = value(comm->rank, i);
-    struct coll_schedule *schedule = coll_reduce_scatter(&coll, all, mine, n, TRM_DOUBLE, TRM_SUM);
-    coll_schedule_wait(&schedule);
-    for (size_t i = 0; i < n; i++)
-      wrong += mine[i] != reduced.of[(rank * n + i) % 11];
-    for (size_t i = 0; i < n * size; i++)
-      all[i] = i / (n ? n : 1) == rank ? value(comm->rank, i) : NAN;
-    schedule = coll_allgather(&coll, all, n, TRM_DOUBLE);
-    coll_schedule_wait(&schedule);
-    for (size_t i = 0; i < n * size; i++)
-      wrong += all[i] != value((int)(i / n), i);
-    trm_free(all);
-    trm_free(mine);
+  const size_t n = t->n * rows_of(comm, t->ops);
+  void *data = trm_alloc(n * trm_type_bytes(t->type), "test");
+  for (size_t i = 0; i < n; i++) {
+    const bool given = t->ops->kind == COLL_ALLGATHER   ? i / t->n == (size_t)comm->rank
+                       : t->ops->kind == COLL_BROADCAST ? comm->rank == t->root
+                                                        : true;
+    put(data, t->type, i, given ? value(comm->rank, i) : 77);
   }
-  CU_ASSERT_EQUAL(wrong, 0);
-  return TRM_OK;
+  return data;
 }
 
-static int check_broadcast(struct trm_comm *comm, void *context)
+/* Elements that are not those of a serial reduction or copy. */
+static size_t run_trial(struct coll *coll, const struct trial *t)
 {
-  struct coll coll = {.comm = comm};
+  const struct trm_comm *comm = coll->comm;
+  const enum coll_kind kind = t->ops->kind;
+  void *data = fill(comm, t), *mine = trm_alloc(t->n * trm_type_bytes(t->type), "test");
+  struct coll_schedule *schedule = coll_begin(
+    coll, t->ops, &(struct coll_arrays){data, mine, t->n, t->type, t->op, t->root});
+  coll_schedule_wait(&schedule);
+  const struct reduced reduced = serial(comm, t->op);
   size_t wrong = 0;
-  (void)context;
-  for (int root = 0; root < comm->size; root += comm->size > 9 ? 7 : 1) {
-    const size_t n = sizes[root % SIZES];
-    uint8_t *data = trm_alloc(n, "test");
-    for (size_t i = 0; i < n; i++)
-      data[i] = comm->rank == root ? (uint8_t)value(root, i) : 77;
-    struct coll_schedule *schedule = coll_broadcast(&coll, data, n, TRM_BYTE, root);
-    coll_schedule_wait(&schedule);
-    for (size_t i = 0; i < n; i++)
-      wrong += data[i] != (uint8_t)value(root, i);
-    trm_free(data);
+  for (size_t i = 0; i < t->n * (kind == COLL_ALLGATHER ? (size_t)comm->size : 1); i++) {
+    const int expected = kind == COLL_ALLGATHER        ? value((int)(i / t->n), i)
+                         : kind == COLL_BROADCAST      ? value(t->root, i)
+                         : kind == COLL_REDUCE_SCATTER ? reduced.of[((size_t)comm->rank * t->n + i) % 11]
+                                                       : reduced.of[i % 11];
+    const double got = get(kind == COLL_REDUCE_SCATTER ? mine : data, t->type, i);
+    wrong += got != (t->type == TRM_BYTE ? (uint8_t)expected : expected);
   }
+  trm_free(mine);
+  trm_free(data);
+  if (wrong > 0)
+    printf("rank %d of %d: %s by %s, %zu elements of type %d, op %d: %zu wrong\n", comm->rank, comm->size,
+           coll_kind_names[kind], t->ops->name, t->n, t->type, t->op, wrong);
+  return wrong;
+}
+
+/* All types and ops at small sizes, one of each at large ones. */
+static int check_results(struct trm_comm *comm, void *context)
+{
+  static const enum trm_op op[] = {TRM_SUM, TRM_MIN, TRM_MAX};
+  const size_t size = (size_t)comm->size;
+  const size_t n[] = {0, 1, 2, 3, 7, size - 1, size + 1, 1000, 4097, size <= 3 ? 300007 : 9001};
+  struct coll coll = {.comm = comm};
+  size_t wrong = 0, trials = 0;
+  (void)context;
+  for (const struct coll_ops *ops = coll_table; ops->name; ops++)
+    for (size_t s = 0; s < sizeof n / sizeof *n; s++)
+      for (size_t k = 0; k < 15; k++) {
+        struct trial t = {ops, n[s] / rows_of(comm, ops), (enum trm_type)(k % 5), op[k / 5], (int)(k % size)};
+        if (ops->kind == COLL_TREE_SUM)
+          t.op = TRM_TREE_SUM;
+        if (n[s] > 7 ? k != trials++ % 15 : k >= 5 && (ops->kind == COLL_ALLGATHER || ops->kind == COLL_BROADCAST))
+          continue;
+        wrong += run_trial(&coll, &t);
+      }
   CU_ASSERT_EQUAL(wrong, 0);
   return TRM_OK;
 }
 
 static void test_results(void)
 {
-  run_all(check_allreduce);
-  run_all(check_rows);
-  run_all(check_broadcast);
+  run_all(check_results);
 }
 
 /* Several in progress, completed in an order that differs from rank to rank. */
@@ -194,24 +219,59 @@ static float rough(int rank, size_t i)
   return 1.0f / (float)(3 + 7 * rank + (int)(i % 1000)) * (rank % 3 ? 1.0f : 1e4f);
 }
 
+/* ((0+1)+(2+3))+... over ranks [low, high), of which those from `power` on are added to the first ones before. */
+static float tree(int low, int high, int power, int size, size_t i)
+{
+  if (high - low == 1)
+    return low + power < size ? rough(low, i) + rough(low + power, i) : rough(low, i);
+  const int middle = (low + high) / 2;
+  return tree(low, middle, power, size, i) + tree(middle, high, power, size, i);
+}
+
+/* Block b of a ring: b + 1, b + 2, ..., b. */
+static float ring(int size, size_t n, size_t i)
+{
+  int b = 0;
+  for (size_t low, high = 0; high <= i; b++)
+    trm_interval(n, (size_t)size, (size_t)b, &low, &high);
+  float sum = rough(b % size, i);
+  for (int k = 1; k < size; k++)
+    sum += rough((b + k) % size, i);
+  return sum;
+}
+
+/* Sums of the rows that have been run on so many ranks: the same for every order of messages. */
+struct recorded {
+  float sum[16][1000];
+  bool known[16];
+};
+
 static int check_order(struct trm_comm *comm, void *context)
 {
-  enum { RING = 16384 };
+  enum { N = 1000 };
+  struct recorded *recorded = context;
   struct coll coll = {.comm = comm};
-  float *sum = trm_alloc(RING * sizeof *sum, "test");
+  float *sum = trm_alloc(N * sizeof *sum, "test");
+  const int power = coll_fold_power(comm->size);
   size_t wrong = 0;
-  (void)context;
-  for (size_t n = 100; n <= RING; n += RING - 100) {
-    for (size_t i = 0; i < n; i++)
+  for (const struct coll_ops *ops = coll_table; ops->name; ops++) {
+    if (ops->kind != COLL_ALLREDUCE && ops->kind != COLL_TREE_SUM)
+      continue;
+    float *before = recorded->sum[ops - coll_table];
+    for (size_t i = 0; i < N; i++)
       sum[i] = rough(comm->rank, i);
-    struct coll_schedule *schedule = coll_allreduce(&coll, sum, n, TRM_FLOAT, TRM_SUM);
+    struct coll_schedule *schedule = coll_begin(
+      &coll, ops, &(struct coll_arrays){.data = sum, .count = N,
+                                        .op = ops->kind == COLL_TREE_SUM ? TRM_TREE_SUM : TRM_SUM});
     coll_schedule_wait(&schedule);
-    for (size_t i = 0; i < n; i++) {
-      const int b = (int)(i / (n / 4)); /* its block */
-      const float r[] = {rough((b + 1) % 4, i), rough((b + 2) % 4, i), rough((b + 3) % 4, i), rough(b, i)};
-      const float tree = (rough(0, i) + rough(1, i)) + (rough(2, i) + rough(3, i));
-      wrong += sum[i] != (n == RING ? ((r[0] + r[1]) + r[2]) + r[3] : tree);
+    for (size_t i = 0; i < N; i++) {
+      const bool is_tree = ops->kind == COLL_TREE_SUM, is_ring = strcmp(ops->name, "ring") == 0;
+      wrong += is_tree && sum[i] != tree(0, power, power, comm->size, i);
+      wrong += is_ring && sum[i] != ring(comm->size, N, i);
+      wrong += recorded->known[ops - coll_table] && sum[i] != before[i];
     }
+    memcpy(before, sum, N * sizeof *sum); /* all ranks have the same bits */
+    recorded->known[ops - coll_table] = true;
   }
   trm_free(sum);
   CU_ASSERT_EQUAL(wrong, 0);
@@ -220,62 +280,101 @@ static int check_order(struct trm_comm *comm, void *context)
 
 static void test_order(void)
 {
-  struct trm_virtual_plan plan = plain;
-  plan.ranks = 4;
-  run(plan, check_order, NULL);
+  static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32, 64};
+  for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+    struct recorded *recorded = trm_alloc(sizeof *recorded, "test");
+    for (uint64_t schedule = 0; schedule < 4; schedule++) {
+      struct trm_virtual_plan plan = plain;
+      plan.ranks = ranks[i];
+      plan.schedule = schedule;
+      run(plan, check_order, recorded);
+    }
+    trm_free(recorded);
+  }
 }
 
-/* -- times and bytes */
+/* -- times and bytes, by the rows' formulas */
 
 struct timing {
+  enum coll_kind kind;
+  const char *name;
   int ranks;
-  enum { ALLREDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST } kind;
-  size_t count;               /* floats: of the array, or of a row */
-  double messages, wire_bytes; /* in a row: time = messages * latency + wire_bytes / bandwidth; 0: not checked */
-  double sent_bytes;          /* by all ranks together */
+  size_t count; /* floats of the array, of all ranks together */
+  double bytes; /* sent by all ranks together */
 };
 
 static int time_main(struct trm_comm *comm, void *context)
 {
   const struct timing *t = context;
   struct coll coll = {.comm = comm};
-  float *all = trm_alloc(t->count * (size_t)comm->size * sizeof *all, "test");
-  float *mine = trm_alloc(t->count * sizeof *mine, "test");
-  struct coll_schedule *schedule =
-    t->kind == ALLREDUCE        ? coll_allreduce(&coll, all, t->count, TRM_FLOAT, TRM_SUM)
-    : t->kind == REDUCE_SCATTER ? coll_reduce_scatter(&coll, all, mine, t->count, TRM_FLOAT, TRM_SUM)
-    : t->kind == ALLGATHER      ? coll_allgather(&coll, all, t->count, TRM_FLOAT)
-                                : coll_broadcast(&coll, all, t->count, TRM_FLOAT, 0);
-  coll_schedule_wait(&schedule);
-  trm_free(all);
-  trm_free(mine);
+  const struct coll_ops *ops = coll_find(t->kind, t->name);
+  const struct trial trial = {ops, t->count / rows_of(comm, ops), TRM_FLOAT, TRM_SUM, 0};
+  CU_ASSERT_EQUAL(run_trial(&coll, &trial), 0);
   return TRM_OK;
 }
 
 static void test_times(void)
 {
   static const struct timing cases[] = {
-    {8, ALLREDUCE, 1000, 3, 3 * 4000, 8 * 3 * 4000},             /* doubling */
-    {5, ALLREDUCE, 1000, 0, 0, (4 * 2 + 2) * 4000}, /* a rank beyond 4: two messages meet on the link of rank 0 */
-    {8, ALLREDUCE, 16384, 14, 14 * 8192, 14 * 65536},            /* ring: 2 (P - 1) blocks */
-    {5, ALLREDUCE, 20480, 8, 8 * 16384, 8 * 81920},
-    {4, REDUCE_SCATTER, 4096, 3, 3 * 16384, 3 * 65536},
-    {4, ALLGATHER, 4096, 3, 3 * 16384, 3 * 65536},
-    {8, BROADCAST, 1000, 3, 3 * 4000, 7 * 4000},
+    {COLL_ALLREDUCE, "doubling", 8, 1000, 8 * 3 * 4000},
+    {COLL_ALLREDUCE, "halving", 8, 16384, 14 * 65536},
+    {COLL_ALLREDUCE, "ring", 8, 16384, 14 * 65536},
+    {COLL_ALLREDUCE, "ring", 5, 20480, 8 * 81920},
+    {COLL_ALLREDUCE, "circulant", 8, 16384, 14 * 65536},
+    {COLL_ALLREDUCE, "circulant", 5, 20480, 8 * 81920},
+    {COLL_REDUCE_SCATTER, "ring", 4, 16384, 3 * 65536},
+    {COLL_REDUCE_SCATTER, "circulant", 7, 7 * 1024, 6 * 28672},
+    {COLL_ALLGATHER, "ring", 4, 16384, 3 * 65536},
+    {COLL_ALLGATHER, "circulant", 7, 7 * 1024, 6 * 28672},
+    {COLL_BROADCAST, "tree", 8, 1000, 7 * 4000},
   };
+  const struct coll_costs costs = {plain.latency, 1 / plain.bandwidth, 0};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct timing t = cases[i];
     struct trm_virtual_plan plan = plain;
     plan.ranks = t.ranks;
     const struct trm_virtual_figures figures = run(plan, time_main, &t);
-    const double expected = t.messages * plain.latency + t.wire_bytes / plain.bandwidth;
-    const bool in_time = t.messages == 0 || fabs(figures.seconds - expected) < 1e-9;
-    if (!in_time || (double)figures.bytes != t.sent_bytes)
-      printf("case %zu: %.9g s, not %.9g; %.0f bytes, not %.0f\n", i, figures.seconds, expected,
-             (double)figures.bytes, t.sent_bytes);
-    CU_ASSERT(in_time);
-    CU_ASSERT((double)figures.bytes == t.sent_bytes);
+    const double expected = coll_find(t.kind, t.name)->seconds(&costs, t.ranks, (double)t.count * sizeof(float));
+    const bool right = fabs(figures.seconds - expected) < 1e-9 && (double)figures.bytes == t.bytes;
+    if (!right)
+      printf("%s by %s, %d ranks: %.9g s, not %.9g; %.0f bytes, not %.0f\n", coll_kind_names[t.kind], t.name, t.ranks,
+             figures.seconds, expected, (double)figures.bytes, t.bytes);
+    CU_ASSERT(right);
   }
+}
+
+/* -- choices */
+
+static void test_choices(void)
+{
+  const struct coll_ops *ring = coll_find(COLL_ALLREDUCE, "ring"), *doubling = coll_find(COLL_ALLREDUCE, "doubling");
+  struct coll_choices choices = {0};
+  const struct coll_choice rows[] = {
+    {COLL_ALLREDUCE, false, 2, 4096, NULL},   {COLL_ALLREDUCE, false, 2, 65536, ring},
+    {COLL_ALLREDUCE, false, 8, 1, doubling},  {COLL_ALLREDUCE, true, 2, 1, doubling},
+    {COLL_ALLREDUCE, false, 2, 1 << 20, doubling},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    coll_choices_add(&choices, &rows[i]);
+  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, 4096));
+  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, 65535));
+  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, 0)); /* the fewest bytes */
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, 65536), ring);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 3, false, 65536), ring);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 4, false, 65536), ring); /* as near as 8 */
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 5, false, 65536), doubling);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, (size_t)1 << 30), doubling);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, true, 65536), doubling);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_BROADCAST, 2, false, 5), coll_find(COLL_BROADCAST, "tree"));
+  coll_choices_free(&choices);
+  for (int kind = 0; kind < COLL_KINDS; kind++) /* by costs: always a row, few messages for few bytes */
+    for (int ranks = 1; ranks <= 64; ranks++)
+      for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 4 * bytes + 1) {
+        const struct coll_ops *ops = coll_choose(NULL, (enum coll_kind)kind, ranks, ranks % 2, bytes);
+        CU_ASSERT_FATAL(ops != NULL);
+        CU_ASSERT_EQUAL(ops->kind, kind);
+      }
+  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_ALLREDUCE, 8, true, 64), doubling);
 }
 
 int main(void)
@@ -285,6 +384,7 @@ int main(void)
     {"several at once", test_several},
     {"order of additions", test_order},
     {"times and bytes", test_times},
+    {"choices", test_choices},
     CU_TEST_INFO_NULL,
   };
   trm_log_set_quiet(true);

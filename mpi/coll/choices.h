@@ -1,0 +1,32 @@
+/* The choice of the algorithm of a collective: by what it computes, the number of ranks, whether they are on several
+ * nodes, and the bytes. From a file that `trireme bench allreduce --tune` has measured, or by the costs of the table.
+ *
+ * All ranks of a communicator must choose alike: their choices are the same, and so is all that a choice depends on. */
+#pragma once
+
+#include "mpi/coll/table.h"
+
+/* Measured: from so many bytes up, on so many ranks. */
+struct coll_choice {
+  enum coll_kind kind;
+  bool across_nodes;
+  int ranks;
+  size_t bytes;
+  const struct coll_ops *ops; /* NULL: the communication library's own */
+};
+
+struct coll_choices {
+  struct coll_choice *choice; /* (count) */
+  size_t count, capacity;
+};
+
+/* The algorithm; NULL: the communication library's own. bytes: of the array, of all ranks together for all-gather and
+ * reduce-scatter. It is that of the choice of the kind and domain whose ranks are nearest (in ratio, the fewer of two),
+ * and whose bytes are the most that are not above `bytes`, or else the fewest. Without such a choice, and if choices is
+ * NULL, it is the cheapest row of the table by typical costs. */
+const struct coll_ops *coll_choose(const struct coll_choices *choices, enum coll_kind kind, int ranks,
+                                   bool across_nodes, size_t bytes);
+
+/* choices is zeroed before the first one. */
+void coll_choices_add(struct coll_choices *choices, const struct coll_choice *choice);
+void coll_choices_free(struct coll_choices *choices);
