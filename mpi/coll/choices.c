@@ -4,7 +4,8 @@
 
 #include "core/memory.h"
 
-/* Typical costs, inside a node and between nodes on 10 Gbit/s: the order of algorithms depends on their ratios alone. */
+/* Typical costs, inside a node and between nodes on 10 Gbit/s: the order of algorithms depends on their ratios
+ * alone. */
 static const struct coll_costs typical[] = {{2e-6, 1 / 8e9, 1 / 1e10}, {20e-6, 1 / 1.2e9, 1 / 1e10}};
 
 static const struct coll_ops *choices_cheapest(enum coll_kind kind, int ranks, bool across_nodes, size_t bytes)
@@ -28,7 +29,8 @@ static double choices_distance(const struct coll_choice *choice, int ranks)
 }
 
 /* True if `choice` fits better than `other`, which may be NULL. */
-static bool choices_is_better(const struct coll_choice *choice, const struct coll_choice *other, int ranks, size_t bytes)
+static bool choices_is_better(const struct coll_choice *choice, const struct coll_choice *other, int ranks,
+                              size_t bytes)
 {
   if (!other)
     return true;

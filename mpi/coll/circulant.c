@@ -2,10 +2,12 @@
 
 #include "mpi/coll/fold.h"
 
-/* Adds one step for each run of adjacent blocks among `blocks` ones from `first`, modulo P. Both sides of a message find
- * the same runs. mine: where block `rank` is reduced to, at the end. */
+typedef void circulant_step(struct coll_schedule *s, void *data, void *to, size_t count, int rank);
+
+/* Adds one step for each run of adjacent blocks among `blocks` ones from `first`, modulo P. Both sides of a message
+ * find the same runs. mine: where block `rank` is reduced to, at the end. */
 static void circulant_add(struct coll_schedule *s, const struct coll_blocks *b, int first, int blocks, int rank,
-                          void (*add)(struct coll_schedule *s, void *data, void *to, size_t count, int rank), void *mine)
+                          circulant_step *add, void *mine)
 {
   const int size = coll_schedule_comm(s)->size;
   for (int i = 0; i < blocks;) {

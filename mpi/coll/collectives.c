@@ -43,7 +43,7 @@ static void collectives_add(struct coll_schedule *s, const struct coll_ops *ops,
   coll_blocks_free(&blocks);
 }
 
-struct coll_schedule *coll_begin(struct coll *coll, const struct coll_ops *ops, const struct coll_arrays *a)
+struct coll_schedule *coll_begin_by(struct coll *coll, const struct coll_ops *ops, const struct coll_arrays *a)
 {
   struct coll_schedule *s = coll_schedule_make(coll, a->type, a->op);
   if (coll->comm->size == 1) {
@@ -66,7 +66,7 @@ static struct coll_schedule *collectives_begin_default(struct coll *coll, enum c
                                                        const struct coll_arrays *a)
 {
   const size_t bytes = collectives_bytes(coll, kind, a->count, a->type);
-  return coll_begin(coll, coll_choose(NULL, kind, coll->comm->size, true, bytes), a);
+  return coll_begin_by(coll, coll_choose(NULL, kind, coll->comm->size, true, bytes), a);
 }
 
 struct coll_schedule *coll_broadcast(struct coll *coll, void *data, size_t count, enum trm_type type, int root)

@@ -1,7 +1,8 @@
-/* Complete collectives over messages: an array in chunks, each by the algorithm of a row of the table (table.h). Sums are
- * added in one order for a given row, count and number of ranks, whatever the network, and all ranks get the same bits.
+/* Complete collectives over messages: an array in chunks, each by the algorithm of a row of the table (table.h).
+ * Sums are added in one order for a given row, count and number of ranks, whatever the network, and all ranks get
+ * the same bits.
  *
- * Collective over coll->comm, which may have one rank. Each begins a schedule: see coll_schedule_test and _wait. */
+ *  * Collective over coll->comm, which may have one rank. Each begins a schedule: see coll_schedule_test and _wait. */
 #pragma once
 
 #include "mpi/coll/table.h"
@@ -17,7 +18,7 @@ struct coll_arrays {
 
 /* All-gather: row `rank` of data has what this rank gives. Reduce-scatter: mine becomes row `rank` of the reduction of
  * data, which is overwritten. */
-struct coll_schedule *coll_begin(struct coll *coll, const struct coll_ops *ops, const struct coll_arrays *arrays);
+struct coll_schedule *coll_begin_by(struct coll *coll, const struct coll_ops *ops, const struct coll_arrays *arrays);
 
 /* The same by the row that is chosen without measurements, between nodes. */
 struct coll_schedule *coll_broadcast(struct coll *coll, void *data, size_t count, enum trm_type type, int root);

@@ -1,10 +1,10 @@
-/* Ring algorithms: P - 1 rounds, in each of which every rank sends one block to the next rank and receives one from the
- * rank before (Patarasuk and Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC 69, 2009).
- * Any number of ranks P, any sizes of blocks.
+/* Ring algorithms: P - 1 rounds, in each of which every rank sends one block to the next rank and receives one from
+ * the rank before (Patarasuk and Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC
+ * 69, 2009). Any number of ranks P, any sizes of blocks.
  *
- * Of n bytes, with alpha seconds a message, beta a byte on the wire and gamma a byte reduced, reduce-scatter takes
- * (P - 1) alpha + (P - 1)/P n (beta + gamma), all-gather the same without gamma, all-reduce both: no algorithm sends
- * fewer bytes, and each link carries one message at a time. For large arrays. */
+ *  * Of n bytes, with alpha seconds a message, beta a byte on the wire and gamma a byte reduced, reduce-scatter
+ * takes (P - 1) alpha + (P - 1)/P n (beta + gamma), all-gather the same without gamma, all-reduce both: no algorithm
+ * sends fewer bytes, and each link carries one message at a time. For large arrays. */
 #pragma once
 
 #include "mpi/coll/blocks.h"

@@ -15,8 +15,8 @@
 /* Tags of the messages of schedules; no others may have them. */
 enum { COLL_TAG_LOW = 20000, COLL_TAGS = 8192 };
 
-/* A communicator with its schedules: one for each communicator, zeroed but for comm. One thread at a time makes and runs
- * them. The oldest in progress is at most COLL_TAGS strands behind the newest. */
+/* A communicator with its schedules: one for each communicator, zeroed but for comm. One thread at a time makes and
+ * runs them. The oldest in progress is at most COLL_TAGS strands behind the newest. */
 struct coll {
   struct trm_comm *comm;        /* not owned */
   uint64_t strands;             /* so far; their numbers give the tags */
@@ -37,7 +37,8 @@ void coll_receive(struct coll_schedule *schedule, void *to, size_t count, int ra
 void coll_receive_reduce(struct coll_schedule *schedule, void *to, const void *with, size_t count, int rank);
 
 /* -- running it. All take all schedules of the communicator further, since ranks may wait for them in any order. */
-/* Returns true if it is complete, and then frees it and sets *schedule to NULL, which is complete, too. Never blocks. */
+/* Returns true if it is complete, and then frees it and sets *schedule to NULL, which is complete, too. Never
+ * blocks. */
 bool coll_schedule_test(struct coll_schedule **schedule);
 /* Schedules of other communicators stand still meanwhile: a rank that has some tests all in turn instead. */
 void coll_schedule_wait(struct coll_schedule **schedule);

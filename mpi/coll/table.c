@@ -28,50 +28,50 @@ static double table_fold(const struct coll_costs *c, int ranks, double bytes)
   return coll_fold_power(ranks) == ranks ? 0 : 2 * (c->alpha + bytes * c->beta) + bytes * c->gamma;
 }
 
-static double doubling_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_doubling(const struct coll_costs *c, int ranks, double bytes)
 {
   return table_fold(c, ranks, bytes) +
          table_log2(coll_fold_power(ranks)) * (c->alpha + bytes * (c->beta + c->gamma));
 }
 
-static double halving_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_halving(const struct coll_costs *c, int ranks, double bytes)
 {
   const int power = coll_fold_power(ranks);
   return table_fold(c, ranks, bytes) + 2 * table_log2(power) * c->alpha +
          table_others(power, bytes) * (2 * c->beta + c->gamma);
 }
 
-static double ring_allgather_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_ring_allgather(const struct coll_costs *c, int ranks, double bytes)
 {
   return (ranks - 1) * c->alpha + table_others(ranks, bytes) * c->beta;
 }
 
-static double ring_reduce_scatter_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_ring_reduce_scatter(const struct coll_costs *c, int ranks, double bytes)
 {
-  return ring_allgather_seconds(c, ranks, bytes) + table_others(ranks, bytes) * c->gamma;
+  return table_ring_allgather(c, ranks, bytes) + table_others(ranks, bytes) * c->gamma;
 }
 
-static double ring_allreduce_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_ring_allreduce(const struct coll_costs *c, int ranks, double bytes)
 {
-  return ring_reduce_scatter_seconds(c, ranks, bytes) + ring_allgather_seconds(c, ranks, bytes);
+  return table_ring_reduce_scatter(c, ranks, bytes) + table_ring_allgather(c, ranks, bytes);
 }
 
-static double circulant_allgather_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_circulant_allgather(const struct coll_costs *c, int ranks, double bytes)
 {
   return table_log2(ranks) * c->alpha + table_others(ranks, bytes) * c->beta;
 }
 
-static double circulant_reduce_scatter_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_circulant_reduce_scatter(const struct coll_costs *c, int ranks, double bytes)
 {
-  return circulant_allgather_seconds(c, ranks, bytes) + table_others(ranks, bytes) * c->gamma;
+  return table_circulant_allgather(c, ranks, bytes) + table_others(ranks, bytes) * c->gamma;
 }
 
-static double circulant_allreduce_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_circulant_allreduce(const struct coll_costs *c, int ranks, double bytes)
 {
-  return circulant_reduce_scatter_seconds(c, ranks, bytes) + circulant_allgather_seconds(c, ranks, bytes);
+  return table_circulant_reduce_scatter(c, ranks, bytes) + table_circulant_allgather(c, ranks, bytes);
 }
 
-static double tree_seconds(const struct coll_costs *c, int ranks, double bytes)
+static double table_tree(const struct coll_costs *c, int ranks, double bytes)
 {
   return table_log2(ranks) * (c->alpha + bytes * c->beta);
 }
@@ -81,19 +81,19 @@ static double tree_seconds(const struct coll_costs *c, int ranks, double bytes)
 #define CHUNK_BYTES ((size_t)1 << 20)
 
 const struct coll_ops coll_table[] = {
-  {"doubling", COLL_ALLREDUCE, CHUNK_BYTES, doubling_seconds, .allreduce = coll_doubling_allreduce},
-  {"halving", COLL_ALLREDUCE, CHUNK_BYTES, halving_seconds, .allreduce = coll_halving_allreduce},
-  {"circulant", COLL_ALLREDUCE, CHUNK_BYTES, circulant_allreduce_seconds, .allreduce = coll_circulant_allreduce},
-  {"ring", COLL_ALLREDUCE, CHUNK_BYTES, ring_allreduce_seconds, .allreduce = coll_ring_allreduce},
-  {"doubling", COLL_TREE_SUM, CHUNK_BYTES, doubling_seconds, .allreduce = coll_doubling_allreduce},
-  {"halving", COLL_TREE_SUM, CHUNK_BYTES, halving_seconds, .allreduce = coll_halving_allreduce},
-  {"circulant", COLL_ALLGATHER, CHUNK_BYTES, circulant_allgather_seconds, .allgather = coll_circulant_allgather},
-  {"ring", COLL_ALLGATHER, CHUNK_BYTES, ring_allgather_seconds, .allgather = coll_ring_allgather},
-  {"circulant", COLL_REDUCE_SCATTER, CHUNK_BYTES, circulant_reduce_scatter_seconds,
+  {"doubling", COLL_ALLREDUCE, CHUNK_BYTES, table_doubling, .allreduce = coll_doubling_allreduce},
+  {"halving", COLL_ALLREDUCE, CHUNK_BYTES, table_halving, .allreduce = coll_halving_allreduce},
+  {"circulant", COLL_ALLREDUCE, CHUNK_BYTES, table_circulant_allreduce, .allreduce = coll_circulant_allreduce},
+  {"ring", COLL_ALLREDUCE, CHUNK_BYTES, table_ring_allreduce, .allreduce = coll_ring_allreduce},
+  {"doubling", COLL_TREE_SUM, CHUNK_BYTES, table_doubling, .allreduce = coll_doubling_allreduce},
+  {"halving", COLL_TREE_SUM, CHUNK_BYTES, table_halving, .allreduce = coll_halving_allreduce},
+  {"circulant", COLL_ALLGATHER, CHUNK_BYTES, table_circulant_allgather, .allgather = coll_circulant_allgather},
+  {"ring", COLL_ALLGATHER, CHUNK_BYTES, table_ring_allgather, .allgather = coll_ring_allgather},
+  {"circulant", COLL_REDUCE_SCATTER, CHUNK_BYTES, table_circulant_reduce_scatter,
    .reduce_scatter = coll_circulant_reduce_scatter},
-  {"ring", COLL_REDUCE_SCATTER, CHUNK_BYTES, ring_reduce_scatter_seconds,
+  {"ring", COLL_REDUCE_SCATTER, CHUNK_BYTES, table_ring_reduce_scatter,
    .reduce_scatter = coll_ring_reduce_scatter},
-  {"tree", COLL_BROADCAST, CHUNK_BYTES, tree_seconds, .broadcast = coll_tree_broadcast},
+  {"tree", COLL_BROADCAST, CHUNK_BYTES, table_tree, .broadcast = coll_tree_broadcast},
   {.name = NULL},
 };
 

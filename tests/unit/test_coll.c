@@ -1,5 +1,5 @@
-/* Collectives over messages (mpi/coll): every algorithm on 1 to 64 ranks of the virtual network with odd counts, several
- * at once, and their times and bytes by the formulas of their papers. */
+/* Collectives over messages (mpi/coll): every algorithm on 1 to 64 ranks of the virtual network with odd counts,
+ * several at once, and their times and bytes by the formulas of their papers. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,7 +127,7 @@ static size_t run_trial(struct coll *coll, const struct trial *t)
   const struct trm_comm *comm = coll->comm;
   const enum coll_kind kind = t->ops->kind;
   void *data = fill(comm, t), *mine = trm_alloc(t->n * trm_type_bytes(t->type), "test");
-  struct coll_schedule *schedule = coll_begin(
+  struct coll_schedule *schedule = coll_begin_by(
     coll, t->ops, &(struct coll_arrays){data, mine, t->n, t->type, t->op, t->root});
   coll_schedule_wait(&schedule);
   const struct reduced reduced = serial(comm, t->op);
@@ -260,7 +260,7 @@ static int check_order(struct trm_comm *comm, void *context)
     float *before = recorded->sum[ops - coll_table];
     for (size_t i = 0; i < N; i++)
       sum[i] = rough(comm->rank, i);
-    struct coll_schedule *schedule = coll_begin(
+    struct coll_schedule *schedule = coll_begin_by(
       &coll, ops, &(struct coll_arrays){.data = sum, .count = N,
                                         .op = ops->kind == COLL_TREE_SUM ? TRM_TREE_SUM : TRM_SUM});
     coll_schedule_wait(&schedule);
