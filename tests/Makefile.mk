@@ -312,6 +312,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/predict.sh \
 	tests/bench/saves.sh \
 	tests/bench/scaling.sh \
+	tests/bench/shares.sh \
 	tests/bench/virtual.sh \
 	tests/bench/torch_layouts.py \
 	tests/bench/torch_peer.py \

@@ -51,10 +51,50 @@ paste -d' ' <(ms predicted measured.log) <(ms measured measured.log) | awk '
 [ "$(grep -c 'they pay' measured.log)" = 2 ] || fail "a rank that gains a quarter of the time does not pay"
 simulate 3 dear --run.slow=1:30,2:30 --device.gflops=1 --simulate.latency=0.01 --parallel.shares=measured
 [ "$(grep -c 'without the slow data ranks 1,2 .* do not pay' dear.log)" = 2 ] || { cat dear.log; fail "ranks that cost more than they gain pay"; }
-simulate 2 equal-speeds --parallel.shares=measured
-[ "$(json_text shares equal-speeds/summary.json)" = 1000,1000 ] || { cat equal-speeds.log; fail "shares of equal ranks"; }
-! grep -q 'slow data ranks' equal-speeds.log || fail "one of two equal ranks is slow"
 pass "what slow ranks gain, predicted and measured"
+
+# Shares that gain less than 5 % in passes stay equal: 52 and 48 rows for a rank in 1.08 times the time gain 3.8 %, 53 and
+# 47 for 1.12 times 5.7 %.
+simulate 2 equal-speeds --run.slow=1:1.08
+simulate 2 nearly --run.slow=1:1.08 --parallel.shares=measured
+[ "$(json_text shares nearly/summary.json)" = 1000,1000 ] && grep -q 'shares: equal, .* would gain 3.8 %' nearly.log &&
+  ! grep -q 'slow data ranks' nearly.log || { cat nearly.log; fail "shares of nearly equal ranks"; }
+equal equal-speeds nearly
+simulate 2 beyond --run.slow=1:1.12 --parallel.shares=measured
+[ "$(json_text shares beyond/summary.json)" = 1000,893 ] || { cat beyond.log; fail "shares of a rank in 1.12 times the time"; }
+pass "equal below a gain of 5 %"
+
+# One of two ranks in twice the time: the ideal is 1.5 times the samples per second; 8 of 200 steps are measured before.
+simulate 2 twice-equal $slow --run.slow=1:2 --train.steps=200
+simulate 2 twice $slow --run.slow=1:2 --train.steps=200 --parallel.shares=measured
+awk -v e="$(of twice-equal train_s)" -v b="$(of twice train_s)" 'BEGIN { x = e / b; exit !(x > 1.43 && x < 1.5) }' ||
+  { cat twice.log; fail "a rank in twice the time: $(of twice-equal train_s) s, $(of twice train_s) s with balanced shares"; }
+pass "a rank in twice the time: $(of twice-equal train_s) s, $(of twice train_s) s with balanced shares"
+
+# A rank that becomes slow in the course of a run is found after a hundred whole batches (five of six here), once.
+simulate 2 later --parallel.shares=measured --train.steps=30
+simulate 2 later --parallel.shares=measured --train.steps=300 --run.slow=1:3 --run.resume=auto
+[ "$(grep -c 'shares: .* from step' later.log)" = 1 ] &&
+  grep -q 'shares: 1000,333 from step 150 on: passes take 50.0 % less time' later.log &&
+  [ "$(json_text shares later/summary.json)" = 1000,333 ] && grep -q 'shares: "1000,333"' later/config.yaml ||
+  { cat later.log; fail "a rank that becomes slow"; }
+pass "a rank that becomes slow"
+# ... and one that is slow no more.
+simulate 2 later --parallel.shares=measured --train.steps=500 --run.resume=auto
+[ "$(json_text shares later/summary.json)" = 1000,1000 ] || { cat later.log; fail "a rank that is slow no more"; }
+pass "a rank that is slow no more"
+
+# Ranks of a node that are alike have equal shares, whatever their times vary; ranks of several nodes do not.
+jitter=(--run.slow=2:2,3:2 --run.jitter="lognormal 0.03" --parallel.shares=measured)
+simulate 4 node-shares "${jitter[@]}" --simulate.nodes=2
+simulate 4 rank-shares "${jitter[@]}" --simulate.nodes=4
+simulate 4 unlike-shares --run.slow=1:2 --parallel.shares=measured --simulate.nodes=2
+json_text shares node-shares/summary.json | awk -F, '{ exit !($1 == 1000 && $2 == 1000 && $3 == $4 && $3 > 450 && $3 < 550) }' ||
+  { cat node-shares.log; fail "shares of two nodes: $(json_text shares node-shares/summary.json)"; }
+json_text shares rank-shares/summary.json | awk -F, '{ exit !(($1 != $2 || $3 != $4) && $3 > 400 && $3 < 600) }' ||
+  { cat rank-shares.log; fail "shares of four nodes: $(json_text shares rank-shares/summary.json)"; }
+[ "$(json_text shares unlike-shares/summary.json)" = 1000,500,1000,1000 ] || { cat unlike-shares.log; fail "a slow rank in a node"; }
+pass "nodes: $(json_text shares node-shares/summary.json), one rank a node: $(json_text shares rank-shares/summary.json)"
 
 # Resumed, a run keeps the shares that it measured, unless the ranks are others.
 simulate 2 kept $slow --parallel.shares=measured --train.steps=30

@@ -80,7 +80,7 @@ const struct trm_option trm_option_table[] = {
    "auto: use the best layout that trireme plan finds, in place of the options below"),
   INT(parallel.data, "-1", -1, INFINITY, "ranks in the data axis (-1: all that the other axes leave)"),
   TEXT(parallel.shares, "equal",
-       "rows of a batch by data rank: equal, numbers such as \"3,1,1\", or measured: by speeds in the first steps"),
+       "rows of a batch by data rank: equal, numbers such as \"3,1,1\", or measured: by speeds"),
   INT(parallel.pipeline, "1", -1, 4096, "pipeline stages that the layers are divided into"),
   INT(parallel.tensor, "1", -1, 4096, "ranks that each layer is sharded over"),
   BOOL(parallel.sequence, "yes", "parallel.tensor: shard sequences by position where they are not sharded by feature"),

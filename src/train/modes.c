@@ -9,7 +9,7 @@ static int mode_evaluate(struct trainer *t, struct trm_dataset *dataset, struct 
   pass.skipped = !t->options->simulate.gradients;
   pass.seconds_per_row = t->slowdown.flop_per_row / 3 * t->slowdown.seconds_per_flop * t->slowdown.slow_factor;
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
-  if (!t->shares.before)
+  if (!t->shares.share)
     return trm_evaluate(&t->model, dataset, data, t->model.max_rows, &pass, sums, NULL);
   struct trm_evaluation_part part = {.batch = t->model.max_rows, .passes = trainer_shares_passes(t, dataset->rows)};
   trainer_shard(t, dataset->rows, &part.low, &part.high);

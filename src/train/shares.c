@@ -1,6 +1,7 @@
 #include "train/shares.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "core/comm.h"
@@ -39,46 +40,104 @@ char *trm_shares_text(const double *share, int ranks)
   return text;
 }
 
+/* The remainder of a shard's quota; those of equal remainders are in order of their shards. */
+struct shares_remainder {
+  double value;
+  int shard;
+};
+
+struct shares_cut {
+  size_t rows;
+  size_t *before;                     /* (shards + 1) rows of the shards before */
+  struct shares_remainder *remainder; /* (shards) */
+};
+
+static bool shares_are_equal(const double *share, int ranks)
+{
+  bool equal = true;
+  for (int rank = 1; rank < ranks; rank++)
+    equal &= share[rank] == share[0];
+  return equal;
+}
+
 void trm_shares_set(struct trm_shares *shares, const double *share, const int32_t *shard, int ranks)
 {
+  static const char what[] = "shares of the ranks";
   trm_shares_free(shares);
   shares->shards = ranks;
-  shares->before = trm_alloc((size_t)(ranks + 1) * sizeof *shares->before, "shares of the ranks");
+  if (shares_are_equal(share, ranks))
+    return;
+  shares->share = trm_alloc((size_t)ranks * sizeof *shares->share, what);
   for (int rank = 0; rank < ranks; rank++)
-    shares->before[shard[rank] + 1] = share[rank];
-  shares->before[0] = 0;
-  for (int i = 0; i < ranks; i++)
-    shares->before[i + 1] += shares->before[i];
+    shares->share[shard[rank]] = share[rank];
+  shares->cut = trm_alloc(sizeof *shares->cut, what);
+  shares->cut->before = trm_alloc((size_t)(ranks + 1) * sizeof *shares->cut->before, what); /* of no rows */
+  shares->cut->remainder = trm_alloc((size_t)ranks * sizeof *shares->cut->remainder, what);
 }
 
 void trm_shares_free(struct trm_shares *shares)
 {
-  trm_free(shares->before);
-  shares->before = NULL;
+  if (!shares->share)
+    return;
+  trm_free(shares->cut->before);
+  trm_free(shares->cut->remainder);
+  trm_free(shares->cut);
+  trm_free(shares->share);
+  shares->share = NULL;
+  shares->cut = NULL;
 }
 
-/* The rows before a shard. Every rank computes the same bits: a product and a quotient, which no compiler contracts. */
-static size_t shares_before(const struct trm_shares *shares, size_t rows, int shard)
+static int shares_compare(const void *a, const void *b)
 {
-  const double part = (double)rows * shares->before[shard] / shares->before[shares->shards];
-  return (size_t)floor(part + 0.5);
+  const struct shares_remainder *x = a, *y = b;
+  return x->value != y->value ? (x->value < y->value) - (x->value > y->value) : x->shard - y->shard;
+}
+
+static double shares_sum(const struct trm_shares *shares)
+{
+  double sum = 0;
+  for (int shard = 0; shard < shares->shards; shard++)
+    sum += shares->share[shard];
+  return sum;
+}
+
+/* Every rank computes the same bits: a product and a quotient, which no compiler contracts. */
+static void shares_divide(const struct trm_shares *shares, size_t rows)
+{
+  struct shares_cut *cut = shares->cut;
+  const double sum = shares_sum(shares);
+  size_t left = rows;
+  for (int shard = 0; shard < shares->shards; shard++) {
+    const double quota = (double)rows * shares->share[shard] / sum, whole = floor(quota);
+    cut->before[shard + 1] = (size_t)whole;
+    cut->remainder[shard] = (struct shares_remainder){shares->share[shard] > 0 ? quota - whole : -1, shard};
+    left -= (size_t)whole;
+  }
+  qsort(cut->remainder, (size_t)shares->shards, sizeof *cut->remainder, shares_compare);
+  for (size_t i = 0; i < left; i++)
+    cut->before[cut->remainder[i].shard + 1]++;
+  for (int shard = 0; shard < shares->shards; shard++)
+    cut->before[shard + 1] += cut->before[shard];
+  cut->rows = rows;
 }
 
 void trm_shares_interval(const struct trm_shares *shares, size_t rows, int shard, size_t *low, size_t *high)
 {
-  if (!shares->before) {
+  if (!shares->share) {
     trm_interval(rows, (size_t)shares->shards, (size_t)shard, low, high);
     return;
   }
-  *low = shares_before(shares, rows, shard);
-  *high = shares_before(shares, rows, shard + 1);
+  if (shares->cut->rows != rows)
+    shares_divide(shares, rows);
+  *low = shares->cut->before[shard];
+  *high = shares->cut->before[shard + 1];
 }
 
 size_t trm_shares_max_rows(const struct trm_shares *shares, size_t rows, int shard)
 {
-  if (!shares->before)
+  if (!shares->share)
     return (rows + (size_t)shares->shards - 1) / (size_t)shares->shards;
-  const double share = shares->before[shard + 1] - shares->before[shard], all = shares->before[shares->shards];
-  const size_t bound = share > 0 ? (size_t)floor((double)rows * share / all + 1e-6) + 1 : 0;
+  const double share = shares->share[shard], sum = shares_sum(shares);
+  const size_t bound = share > 0 ? (size_t)floor((double)rows * share / sum + 1e-6) + 1 : 0;
   return bound < rows ? bound : rows;
 }

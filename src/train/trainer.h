@@ -50,8 +50,8 @@ struct trainer_stages {
   float *previous_weights; /* 2bw, data rank 0: W(t-1) for checkpoints, host, (model.parameters); else NULL */
 };
 
-/* The first steps with parallel.shares=measured (speeds.c). */
-enum trainer_speeds_phase { SPEEDS_FIXED, SPEEDS_EQUAL, SPEEDS_PROPORTIONAL, SPEEDS_FAST };
+/* Measured steps with parallel.shares=measured (speeds.c). */
+enum trainer_speeds_phase { SPEEDS_FIXED, SPEEDS_EQUAL, SPEEDS_PROPORTIONAL, SPEEDS_FAST, SPEEDS_WATCH };
 enum { TRAINER_SPEEDS_STEPS = 5 };
 
 struct trainer_speeds {
@@ -64,6 +64,7 @@ struct trainer_speeds {
   double rest_s[TRAINER_SPEEDS_STEPS]; /* neither in passes nor in communication nor waiting */
   double began_s, copy_now_s, comm_before_s, wait_before_s, reduce_before_s; /* of the current step */
   double *share;                   /* (data ranks) by speed, owned */
+  int32_t *shard, *node;           /* (data ranks) shard of the batch; lowest data rank of the node; owned */
   double proportional_s; /* a step with these shares, measured */
   double saved_s;        /* of its communication, if the slow ranks had left, by theory */
 };

@@ -71,3 +71,14 @@ mutation 'slowest rank: of an asynchronous method' src/train/rank_times.c 's/ \|
   rank_times.sh
 mutation 'slowest rank: the mean has it, too' src/train/rank_times.c 's/\(sum\[i\] - max\[i\]\) \/ others/sum[i] \/ (others + 1)/' \
   rank_times.sh
+mutation 'shares: smallest remainders' src/train/shares.c \
+  's/\(x->value < y->value\) - \(x->value > y->value\)/(x->value > y->value) - (x->value < y->value)/' test_shares 1
+mutation 'shares: a row for a share of 0' src/train/shares.c 's/shares->share\[shard\] > 0 \? quota - whole : -1/quota - whole + (shares->share[shard] == 0)/' \
+  test_shares 1
+mutation 'shares: for a gain of less than 5 %' src/train/speeds.c 's/^#define GAIN 0\.05/#define GAIN 0.03/' hybrid.sh
+mutation 'shares: not for a gain of more than 5 %' src/train/speeds.c 's/^#define GAIN 0\.05/#define GAIN 0.06/' hybrid.sh
+mutation 'shares: nodes of unlike ranks' src/train/speeds.c 's/^#define ALIKE 0\.1/#define ALIKE 10/' hybrid.sh
+mutation 'shares: no nodes' src/train/speeds.c 's/^#define ALIKE 0\.1/#define ALIKE 0/' hybrid.sh
+mutation 'shares: measured once' src/train/speeds.c 's/if \(phase == SPEEDS_WATCH\)$/if (0)/' hybrid.sh
+mutation 'shares: speed of the whole batch' src/train/speeds.c \
+  's/speeds_median\(s->copy_s\) \/ \(double\)\(to - from\) : 0/speeds_median(s->copy_s) : 0/' hybrid.sh

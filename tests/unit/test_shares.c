@@ -1,4 +1,5 @@
-/* Shares of the data ranks in a batch: whole rows, each once, in proportion; texts; equal shares are trm_interval's. */
+/* Shares of the data ranks in a batch: whole rows, each once, in proportion; largest
+ * remainders; texts; equal shares are trm_interval's. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static int wrong_intervals(const struct trm_shares *shares, const double *share,
     wrong += end != rows;
     for (int rank = 0; rank < RANKS; rank++) {
       const double error = (double)count[shard[rank]] - (double)rows * share[rank] / sum;
-      wrong += fabs(error) > 1 + 1e-9 || (share[rank] == 0 && count[shard[rank]] != 0);
+      wrong += fabs(error) >= 1 || (share[rank] == 0 && count[shard[rank]] != 0);
     }
   }
   return wrong;
@@ -50,10 +51,37 @@ static void test_intervals(void)
   trm_shares_free(&shares);
 }
 
+/* By hand: quotas of 10 rows are 5.3, 0.7, 0, 0.9, 3.1; of 9 rows 4.77, 0.63, 0, 0.81, 2.79. Of equal remainders
+ * (one row, quotas of 1/4) the first shard's counts. */
+static void test_largest_remainders(void)
+{
+  static const double share[] = {53, 7, 0, 9, 31}, alike[] = {1, 0, 1, 1, 1};
+  static const int32_t shard[] = {0, 1, 2, 3, 4}, turned[] = {4, 3, 2, 1, 0};
+  static const struct {
+    const double *share;
+    const int32_t *shard;
+    size_t rows, count[RANKS];
+  } of[] = {{share, shard, 10, {5, 1, 0, 1, 3}}, {share, shard, 9, {5, 0, 0, 1, 3}}, {share, turned, 10, {3, 1, 0, 1, 5}},
+            {alike, shard, 1, {1, 0, 0, 0, 0}}, {alike, turned, 3, {1, 1, 1, 0, 0}}, {alike, shard, 0, {0}}};
+  struct trm_shares shares = {.shards = RANKS};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    trm_shares_set(&shares, of[i].share, of[i].shard, RANKS);
+    for (int s = 0; s < RANKS; s++) {
+      size_t low, high;
+      trm_shares_interval(&shares, of[i].rows, s, &low, &high);
+      CU_ASSERT_EQUAL(high - low, of[i].count[s]);
+    }
+  }
+  trm_shares_free(&shares);
+}
+
 static void test_equal(void)
 {
-  const struct trm_shares shares = {.shards = RANKS};
+  static const double alike[] = {7, 7, 7, 7, 7};
+  static const int32_t shard[] = {4, 0, 1, 3, 2};
+  struct trm_shares shares = {.shards = RANKS};
   size_t wrong = 0;
+  trm_shares_set(&shares, alike, shard, RANKS);
   for (size_t rows = 0; rows < ROWS; rows++)
     for (int i = 0; i < RANKS; i++) {
       size_t low, high, from, to;
@@ -84,6 +112,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"intervals of whole rows", test_intervals},
+    {"largest remainders", test_largest_remainders},
     {"equal shares", test_equal},
     {"texts", test_text},
     CU_TEST_INFO_NULL,
