@@ -40,6 +40,7 @@ libtrireme_la_SOURCES += \
 	mpi/coll/blocks.h \
 	mpi/coll/choices.c \
 	mpi/coll/choices.h \
+	mpi/coll/choices_file.c \
 	mpi/coll/circulant.c \
 	mpi/coll/circulant.h \
 	mpi/coll/collectives.c \

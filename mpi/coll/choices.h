@@ -13,6 +13,7 @@ struct coll_choice {
   int ranks;
   size_t bytes;
   const struct coll_ops *ops; /* NULL: the communication library's own */
+  double seconds;             /* as measured, for readers; NAN: not known */
 };
 
 struct coll_choices {
@@ -30,3 +31,13 @@ const struct coll_ops *coll_choose(const struct coll_choices *choices, enum coll
 /* choices is zeroed before the first one. */
 void coll_choices_add(struct coll_choices *choices, const struct coll_choice *choice);
 void coll_choices_free(struct coll_choices *choices);
+
+/* The name of an algorithm in files; ops may be NULL. */
+const char *coll_name(const struct coll_ops *ops);
+
+/* -- files (choices_file.c). Errors name file and line; TRM_USAGE: the contents are wrong. After an error choices is
+ * empty. */
+int coll_choices_read(struct coll_choices *choices, const char *path);
+/* Rank 0 reads, and all ranks get the same choices, or the same error. Collective. */
+int coll_choices_read_together(struct coll_choices *choices, const char *path, struct trm_comm *comm);
+int coll_choices_write(const struct coll_choices *choices, const char *path);

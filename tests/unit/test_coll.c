@@ -350,9 +350,9 @@ static void test_choices(void)
   const struct coll_ops *ring = coll_find(COLL_ALLREDUCE, "ring"), *doubling = coll_find(COLL_ALLREDUCE, "doubling");
   struct coll_choices choices = {0};
   const struct coll_choice rows[] = {
-    {COLL_ALLREDUCE, false, 2, 4096, NULL},   {COLL_ALLREDUCE, false, 2, 65536, ring},
-    {COLL_ALLREDUCE, false, 8, 1, doubling},  {COLL_ALLREDUCE, true, 2, 1, doubling},
-    {COLL_ALLREDUCE, false, 2, 1 << 20, doubling},
+    {COLL_ALLREDUCE, false, 2, 4096, NULL, 0},   {COLL_ALLREDUCE, false, 2, 65536, ring, 0},
+    {COLL_ALLREDUCE, false, 8, 1, doubling, 0},  {COLL_ALLREDUCE, true, 2, 1, doubling, 0},
+    {COLL_ALLREDUCE, false, 2, 1 << 20, doubling, 0},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     coll_choices_add(&choices, &rows[i]);
@@ -377,6 +377,88 @@ static void test_choices(void)
   CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_ALLREDUCE, 8, true, 64), doubling);
 }
 
+/* -- files of choices */
+
+static void write_text(const char *path, const char *text)
+{
+  FILE *stream = fopen(path, "w");
+  CU_ASSERT_FATAL(stream != NULL);
+  fputs(text, stream);
+  CU_ASSERT_EQUAL(fclose(stream), 0);
+}
+
+#define ROW "{\"collective\": \"allreduce\", \"domain\": \"node\", \"ranks\": 2, \"bytes\": 4096, "
+
+static void test_damaged_files(void)
+{
+  static const struct {
+    const char *text, *error;
+  } damaged[] = {
+    {"", "no list \"collectives\""},
+    {"{\"collectives\": []}", "no list"},
+    {"{\"collectives\": [3]}", "1: a choice must be an object"},
+    {"{\"collectives\": [\n" ROW "\"algorithm\": \"rign\"}]}",
+     "2: algorithm: no \"rign\"; there are: library, doubling, halving, circulant, ring"},
+    {"{\"collectives\": [\n" ROW "\"algorithm\": \"tree\"}]}", "2: algorithm: no \"tree\""},
+    {"{\"collectives\": [\n\n" ROW "\"speed\": 3}]}", "3: unknown entry \"speed\""},
+    {"{\"collectives\": [" ROW "\"seconds\": 3}]}", "1: no \"algorithm\""},
+    {"{\"collectives\": [{\"collective\": \"gossip\"}]}", "there are: allreduce, tree sum, allgather"},
+    {"{\"collectives\": [{\"collective\": \"broadcast\", \"domain\": \"world\"}]}", "there are: node, nodes"},
+    {"{\"collectives\": [{\"collective\": \"broadcast\", \"domain\": \"nodes\", \"ranks\": 0}]}", "ranks must be"},
+    {"{\"collectives\": [{\"collective\": \"broadcast\", \"domain\": \"nodes\", \"ranks\": 2.5}]}", "ranks must be"},
+    {"{\"collectives\": [{\"collective\": \"broadcast\", \"domain\": \"nodes\", \"ranks\": 2, \"bytes\": -1}]}",
+     "bytes must be"},
+    {"{\"collectives\": [{\"collective\": \"tree sum\", \"domain\": \"node\", \"ranks\": 2, \"bytes\": 0, "
+     "\"algorithm\": \"library\"}]}", "the library has no tree sum"},
+    {"{\"collectives\": [", "coll.json"},
+  };
+  struct coll_choices choices;
+  for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+    write_text("coll.json", damaged[i].text);
+    CU_ASSERT_EQUAL(coll_choices_read(&choices, "coll.json"), TRM_USAGE);
+    if (!strstr(trm_error_text(), damaged[i].error) || strncmp(trm_error_text(), "coll.json", 9) != 0)
+      printf("case %zu: %s\n", i, trm_error_text());
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), damaged[i].error));
+    CU_ASSERT_EQUAL(strncmp(trm_error_text(), "coll.json", 9), 0);
+    CU_ASSERT_EQUAL(choices.count, 0);
+  }
+  remove("coll.json");
+  CU_ASSERT_NOT_EQUAL(coll_choices_read(&choices, "coll.json"), TRM_OK);
+}
+
+static int check_file(struct trm_comm *comm, void *context)
+{
+  const struct coll_choices *written = context;
+  struct coll_choices choices;
+  CU_ASSERT_EQUAL_FATAL(coll_choices_read_together(&choices, "coll.json", comm), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(choices.count, written->count);
+  for (size_t i = 0; i < choices.count; i++) {
+    const struct coll_choice *a = &choices.choice[i], *b = &written->choice[i];
+    CU_ASSERT(a->kind == b->kind && a->across_nodes == b->across_nodes && a->ranks == b->ranks &&
+              a->bytes == b->bytes && a->ops == b->ops);
+  }
+  coll_choices_free(&choices);
+  CU_ASSERT_NOT_EQUAL(coll_choices_read_together(&choices, "missing.json", comm), TRM_OK);
+  return TRM_OK;
+}
+
+/* Every row of the table, and the library, as written; read by three ranks. */
+static void test_files(void)
+{
+  struct coll_choices choices = {0};
+  struct trm_virtual_plan plan = plain;
+  for (const struct coll_ops *ops = coll_table; ops->name; ops++)
+    coll_choices_add(&choices, &(struct coll_choice){ops->kind, ops - coll_table > 3, 2 + (int)(ops - coll_table),
+                                                     (size_t)1 << (3 * (ops - coll_table)), ops, 1e-6});
+  coll_choices_add(&choices, &(struct coll_choice){COLL_BROADCAST, true, 2, 0, NULL, NAN});
+  CU_ASSERT_EQUAL(coll_choices_write(&choices, "coll.json"), TRM_OK);
+  plan.ranks = 3;
+  run(plan, check_file, &choices);
+  remove("coll.json");
+  coll_choices_free(&choices);
+  CU_ASSERT_NOT_EQUAL(coll_choices_write(&choices, "no/such/folder.json"), TRM_OK);
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
@@ -385,6 +467,8 @@ int main(void)
     {"order of additions", test_order},
     {"times and bytes", test_times},
     {"choices", test_choices},
+    {"damaged files of choices", test_damaged_files},
+    {"files of choices", test_files},
     CU_TEST_INFO_NULL,
   };
   trm_log_set_quiet(true);
