@@ -300,13 +300,16 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/fuzz.sh \
 	tests/fuzz/corpus \
 	tests/bench/README.md \
+	tests/bench/allreduce_hosts.sh \
 	tests/bench/compare_torch.sh \
 	tests/bench/encrypted_io.sh \
+	tests/bench/hosts.sh \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/layouts_vs_torch.sh \
 	tests/bench/ledger.sh \
 	tests/bench/verify.sh \
 	tests/bench/lib.sh \
+	tests/bench/link.py \
 	tests/bench/calibrate.sh \
 	tests/bench/plan_vs_train.sh \
 	tests/bench/predict.sh \

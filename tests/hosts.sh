@@ -66,7 +66,7 @@ cat > async.yaml << 'EOT'
 model: mlp 784-32-10 gelu
 data: {file: digits.h5}
 train: {epochs: 10, batch: 20}
-optim: {name: sgd, lr: 0.2}
+optim: {name: sgd, lr: 0.05}
 parallel: {threads: 1}
 run: {seed: 3}
 log: {every: 1, quiet: yes}
@@ -74,7 +74,8 @@ EOT
 # learns NAME RANKS... -- OPTION...
 learns() {
   on "$1" async "${@:2}"
-  [ "$(of "$1" steps) $(of "$1" samples)" = "300 6000" ] || fail "$1: $(of "$1" steps) steps, $(of "$1" samples) samples"
+  [ "$(of "$1" steps) $(of "$1" samples)" = "300 6000" ] ||
+    fail "$1: $(of "$1" steps) steps, $(of "$1" samples) samples"
   at_least 1.8 "$(of "$1" test_loss)" || fail "$1: test loss $(of "$1" test_loss)"
   pass "$1: test loss $(of "$1" test_loss)"
 }
@@ -86,7 +87,7 @@ learns asgd-2-2 2 2 -- --strategy.name=asgd --strategy.servers=2
 bytes asgd-2-2 "$sent1" 300
 bytes asgd-2-2 "$sent2" 300
 learns asgd-1-1-1-1 1 1 1 1 -- --strategy.name=asgd
-learns sgp-1-1 1 1 -- --strategy.name=sgp --strategy.data=static
+learns sgp-1-1 1 1 -- --strategy.name=sgp --strategy.data=static --optim.lr=0.2
 bytes sgp-1-1 "$sent1" 150
-learns adpsgd-1-1-1-1 1 1 1 1 -- --strategy.name=adpsgd
+learns adpsgd-1-1-1-1 1 1 1 1 -- --strategy.name=adpsgd --optim.lr=0.2
 finish

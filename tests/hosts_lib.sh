@@ -14,11 +14,13 @@
 
 # isolate ARGUMENT...: those of the script
 isolate() {
-  local namespaces=(unshare --net --mount --pid --fork --kill-child --mount-proc)
+  local tool namespaces=(unshare --net --mount --pid --fork --kill-child --mount-proc)
   if [ -z "${IN_NAMESPACES-}" ]; then
     [ -x "$TRIREME" ] || fail "$TRIREME is not built"
     [ "$(id -u)" = 0 ] || skip "namespaces need root"
-    command -v ip nsenter tc > /dev/null || skip "no ip, tc or nsenter here (Debian: iproute2 util-linux)"
+    for tool in ip tc nsenter taskset; do
+      command -v $tool > /dev/null || skip "no $tool here (Debian: iproute2 util-linux)"
+    done
     case $("$TRIREME" --version) in *MPICH*) ;; *) skip "written for MPICH's launcher" ;; esac
     "${namespaces[@]}" ip link add test type bridge > /dev/null 2>&1 || skip "no namespaces or bridges here"
     IN_NAMESPACES=yes exec "${namespaces[@]}" bash "$0" "$@"
@@ -30,6 +32,15 @@ isolate() {
 
 host_pid() { cat "$work/host.10.77.0.$1"; }
 
+# cores_of HOST HOSTS: a list for taskset
+cores_of() {
+  taskset -cp $$ | sed 's/.*: //' | tr ',' '\n' | awk -F- -v i="$1" -v hosts="$2" '
+    { for (core = $1; core <= $NF; core++) all[n++] = core }
+    END { if (n < hosts) { print all[(i - 1) % n]; exit }
+          for (k = int((i - 1) * n / hosts); k < int(i * n / hosts); k++) list = list "," all[k]
+          print substr(list, 2) }'
+}
+
 # start_hosts N: in the folder of scratch. A host is the namespaces of a process that sleeps.
 start_hosts() {
   local i pid
@@ -39,6 +50,7 @@ start_hosts() {
   ip link set bridge up
   ip addr add 10.77.0.254/24 dev bridge
   for i in $(seq "$1"); do
+    cores_of "$i" "$1" > "cores.10.77.0.$i"
     unshare --net --uts --ipc --mount bash -c "hostname host$i && mount -t tmpfs tmpfs /dev/shm && ip link set lo up &&
       echo \$\$ > host.10.77.0.$i && exec sleep infinity" &
     until [ -s "host.10.77.0.$i" ] || ! kill -0 $! 2> /dev/null; do sleep 0.02; done
@@ -51,7 +63,8 @@ start_hosts() {
   cat > enter << 'EOT'
 #!/bin/bash
 while [[ $1 == -* ]]; do shift; done
-exec nsenter --target "$(cat "${0%/*}/host.$1")" --net --uts --ipc --mount bash -c "${*:2}"
+cd "${0%/*}" || exit 1
+exec taskset -c "$(cat "cores.$1")" nsenter --target "$(cat "host.$1")" --net --uts --ipc --mount bash -c "${*:2}"
 EOT
   chmod +x enter
   mpiexec_hosts="$mpiexec_here -launcher ssh -launcher-exec $work/enter -iface bridge"
@@ -60,25 +73,25 @@ EOT
 # on_host HOST COMMAND...: in this folder
 on_host() {
   # shellcheck disable=SC2016 # that shell expands it
-  nsenter --target "$(host_pid "$1")" --net --uts --ipc --mount bash -c 'cd "$0" && exec "$@"' "$PWD" "${@:2}"
+  taskset -c "$(cat "$work/cores.10.77.0.$1")" nsenter --target "$(host_pid "$1")" --net --uts --ipc --mount \
+    bash -c 'cd "$0" && exec "$@"' "$PWD" "${@:2}"
 }
 
 # limit_hosts RATE: in tc's units
 limit_hosts() {
-  local i
+  local i set=(replace dev eth0 root tbf rate "$1" burst 256kb latency 100ms)
+  [ "$1" != none ] || set=(replace dev eth0 root noqueue)
   for i in $(seq "$hosts"); do
-    on_host "$i" tc qdisc del dev eth0 root 2> /dev/null
-    [ "$1" = none ] || on_host "$i" tc qdisc add dev eth0 root tbf rate "$1" burst 256kb latency 100ms ||
-      fail "the network cannot be limited to $1"
+    on_host "$i" tc qdisc "${set[@]}" || fail "the network cannot be limited to $1"
   done
 }
 
-# place RANKS...: of each host
+# place RANKS...: of each host, which may be 0
 place() {
   local list='' i=0 ranks
   for ranks; do
     i=$((i + 1))
-    list=$list,10.77.0.$i:$ranks
+    [ "$ranks" = 0 ] || list=$list,10.77.0.$i:$ranks
   done
   MPIEXEC="$mpiexec_hosts -hosts ${list#,}"
   [ $i -gt 0 ] || MPIEXEC=$mpiexec_here

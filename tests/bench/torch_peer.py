@@ -2,11 +2,12 @@
 """The same training work in PyTorch: whole steps (forward, loss, backward, update) on samples in memory.
 
 usage: torch_peer.py mlp|lenet5|resnet20|gptchar [--sizes 784-2048-2048-10] [--dtype f32|bf16] [--batch B]
-                     [--threads T] [--ranks R] [--steps S] [--warmup W]
+                     [--threads T] [--ranks R [--rank N]] [--steps S] [--warmup W]
 
 Cross entropy; SGD with momentum 0.9, for gptchar AdamW; B samples per rank (default 256, 64, 128, 16). bf16: autocast.
-Ranks above 1: DistributedDataParallel over gloo, one process per rank. Prints one JSON line: median seconds per step,
-samples (gptchar: tokens) per second over all ranks, peak memory of rank 0. As `trireme bench step`.
+Ranks above 1: DistributedDataParallel over gloo, one process per rank; with --rank this process is one of them, at
+MASTER_ADDR. Prints one JSON line: median seconds per step, samples (gptchar: tokens) per second over all ranks, peak
+memory of rank 0. As `trireme bench step`.
 """
 import argparse
 import json
@@ -152,10 +153,11 @@ if __name__ == "__main__":
     p.add_argument("--batch", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--ranks", type=int, default=1)
+    p.add_argument("--rank", type=int)
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--warmup", type=int, default=5)
     a = p.parse_args()
-    if a.ranks == 1:
-        run(0, a)
+    if a.ranks == 1 or a.rank is not None:
+        run(a.rank or 0, a)
     else:
         torch.multiprocessing.spawn(run, (a,), a.ranks)
