@@ -176,29 +176,46 @@ static double trace_microseconds(double seconds)
   return (seconds > 0 ? rint(seconds * 1e9) : 0) / 1e3;
 }
 
-static void trace_write_event(struct trm_json *json, int rank, const struct event *event)
+/* phase: of the Trace Event Format. */
+static void trace_begin_event(struct trm_json *json, int rank, const struct event *event, const char *phase,
+                              double time)
 {
-  static const char *const kinds[] = {"compute", "communication", "wait"};
+  static const char *const kinds[] = {"compute", "communication", "wait", "flight"};
+  fputc('\n', json->stream);
+  trm_json_object(json, NULL);
+  trm_json_text(json, "name", event->name);
+  trm_json_text(json, "cat", kinds[event->kind]);
+  trm_json_text(json, "ph", phase);
+  trm_json_number(json, "ts", time);
+  trm_json_integer(json, "pid", 0);
+  trm_json_integer(json, "tid", rank);
+}
+
+/* number: of the event among all. A flight is an asynchronous event, two lines with an id; any other is one line. */
+static void trace_write_event(struct trm_json *json, int rank, const struct event *event, int64_t number)
+{
   const struct {
     const char *name;
     int64_t value;
   } numbers[] = {
     {"step", event->step}, {"micro", event->ids.micro}, {"chunk", event->ids.chunk}, {"layer", event->ids.layer}};
   const double began = trace_microseconds(event->began), ended = trace_microseconds(event->ended);
-  fputc('\n', json->stream);
-  trm_json_object(json, NULL);
-  trm_json_text(json, "name", event->name);
-  trm_json_text(json, "cat", kinds[event->kind]);
-  trm_json_text(json, "ph", "X");
-  trm_json_number(json, "ts", began);
-  trm_json_number(json, "dur", ended > began ? rint((ended - began) * 1e3) / 1e3 : 0);
-  trm_json_integer(json, "pid", 0);
-  trm_json_integer(json, "tid", rank);
+  const bool flies = event->kind == TRM_TRACE_FLIGHT;
+  trace_begin_event(json, rank, event, flies ? "b" : "X", began);
+  if (flies)
+    trm_json_integer(json, "id", number);
+  else
+    trm_json_number(json, "dur", ended > began ? rint((ended - began) * 1e3) / 1e3 : 0);
   trm_json_object(json, "args");
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (numbers[i].value >= 0)
       trm_json_integer(json, numbers[i].name, numbers[i].value);
   trm_json_end(json);
+  trm_json_end(json);
+  if (!flies)
+    return;
+  trace_begin_event(json, rank, event, "e", ended > began ? ended : began);
+  trm_json_integer(json, "id", number);
   trm_json_end(json);
 }
 
@@ -223,6 +240,7 @@ static void trace_write_row(struct trm_json *json, int rank)
 static void trace_write_file(FILE *stream, struct trm_comm *comm, const struct event *local, const int64_t *counts)
 {
   struct trm_json json;
+  int64_t number = 0;
   trm_json_open(&json, stream);
   trm_json_object(&json, NULL);
   trm_json_list(&json, "traceEvents");
@@ -233,7 +251,7 @@ static void trace_write_file(FILE *stream, struct trm_comm *comm, const struct e
       trace_receive(comm, rank, remote, count * sizeof *remote);
     trace_write_row(&json, rank);
     for (size_t i = 0; i < count; i++)
-      trace_write_event(&json, rank, rank ? &remote[i] : &local[i]);
+      trace_write_event(&json, rank, rank ? &remote[i] : &local[i], number++);
     trm_free(remote);
   }
   trm_json_end(&json);

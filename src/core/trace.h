@@ -1,7 +1,8 @@
 /* The trace of a run's steps (run.trace): when each rank computed, communicated and waited.
  *
  * One trace per rank, recorded by its main thread, off until started. Two events of a rank are nested or disjoint:
- * a non-blocking operation is two events, its start and the wait for its end.
+ * a non-blocking operation is two events, its start and the wait for its end. Its flight between them may be a third,
+ * of a kind of its own (TRM_TRACE_FLIGHT).
  *
  *   const double began = trm_trace_begin();
  *   ...
@@ -15,7 +16,8 @@
 
 #include "core/comm.h"
 
-enum trm_trace_kind { TRM_TRACE_COMPUTE, TRM_TRACE_COMMUNICATION, TRM_TRACE_WAIT };
+/* FLIGHT: from the start to the end of a non-blocking operation, an event beside the others, which it may overlap. */
+enum trm_trace_kind { TRM_TRACE_COMPUTE, TRM_TRACE_COMMUNICATION, TRM_TRACE_WAIT, TRM_TRACE_FLIGHT };
 
 /* The event's micro-batch, chunk and layer; -1: does not apply. */
 struct trm_trace_ids {

@@ -59,6 +59,20 @@ static double number_at(const struct trm_node *map, const char *key)
   return trm_node_number(trm_node_get(map, key), NAN);
 }
 
+/* An asynchronous event is two, in this order, of equal name and id. */
+static void check_flight(const struct trm_node *e)
+{
+  if (strcmp(text_at(e, "ph"), "e") == 0)
+    return;
+  CU_ASSERT_STRING_EQUAL(text_at(e, "ph"), "b");
+  CU_ASSERT_PTR_NOT_NULL_FATAL(e->next);
+  CU_ASSERT_STRING_EQUAL(text_at(e->next, "ph"), "e");
+  CU_ASSERT_STRING_EQUAL(text_at(e->next, "name"), text_at(e, "name"));
+  CU_ASSERT_EQUAL(number_at(e->next, "id"), number_at(e, "id"));
+  CU_ASSERT(number_at(e->next, "ts") >= number_at(e, "ts"));
+  CU_ASSERT_EQUAL(number_at(e->next, "tid"), number_at(e, "tid"));
+}
+
 /* Checks each event against the format. Returns the number of events of kind X. */
 static int check_events(const struct trm_node *root)
 {
@@ -71,6 +85,10 @@ static int check_events(const struct trm_node *root)
     CU_ASSERT_EQUAL(number_at(e, "pid"), 0);
     const double tid = number_at(e, "tid");
     CU_ASSERT(tid >= 0 && tid < world->size && tid == rint(tid));
+    if (strcmp(text_at(e, "cat"), "flight") == 0) {
+      check_flight(e);
+      continue;
+    }
     CU_ASSERT_EQUAL(trm_node_get(e, "args")->kind, TRM_NODE_MAP);
     if (strcmp(text_at(e, "ph"), "M") == 0) {
       CU_ASSERT_STRING_EQUAL(text_at(e, "name"), "thread_name");
@@ -135,7 +153,7 @@ static void test_format(void)
   CU_ASSERT_TRUE(trm_trace_on());
   for (int step = 5; step < 8; step++) {
     trm_trace_set_step(step);
-    const double whole = trm_trace_begin();
+    const double whole = trm_trace_begin(), flight = trm_trace_begin();
     for (int micro = 0; micro < 3; micro++) {
       const double pass = trm_trace_begin();
       const double wait = trm_trace_begin();
@@ -144,6 +162,7 @@ static void test_format(void)
       const double sum = trm_trace_begin();
       trm_trace_end("sum", TRM_TRACE_COMMUNICATION, sum, (struct trm_trace_ids){micro, 1, 7});
       trm_trace_end("forward", TRM_TRACE_COMPUTE, pass, (struct trm_trace_ids){micro, 1, -1});
+      trm_trace_end("sum of bucket", TRM_TRACE_FLIGHT, micro ? pass : flight, TRM_TRACE_NO_IDS);
     }
     trm_trace_end("a step with a name that is far too long", TRM_TRACE_COMPUTE, whole, TRM_TRACE_NO_IDS);
   }
@@ -152,13 +171,17 @@ static void test_format(void)
     return;
   CU_ASSERT_EQUAL(check_events(root), 30 * world->size);
   check_nesting(root);
-  int steps = 0, sums = 0;
+  int steps = 0, sums = 0, flights = 0;
   for (const struct trm_node *e = trm_node_get(root, "traceEvents")->first; e; e = e->next) {
     const bool is_step = strcmp(text_at(e, "name"), "a step with a name that") == 0;
     steps += is_step;
     if (is_step) {
       CU_ASSERT_PTR_NULL(trm_node_get(e, "args.micro"));
       CU_ASSERT(number_at(e, "dur") >= 900 && number_at(e, "args.step") >= 5 && number_at(e, "args.step") < 8);
+    }
+    if (strcmp(text_at(e, "ph"), "b") == 0) {
+      flights++;
+      CU_ASSERT(number_at(e, "args.step") >= 5 && number_at(e->next, "ts") - number_at(e, "ts") >= 300);
     }
     if (strcmp(text_at(e, "name"), "sum") == 0) {
       sums++;
@@ -168,6 +191,7 @@ static void test_format(void)
   }
   CU_ASSERT_EQUAL(steps, 3 * world->size);
   CU_ASSERT_EQUAL(sums, 9 * world->size);
+  CU_ASSERT_EQUAL(flights, 9 * world->size);
   CU_ASSERT_STRING_EQUAL(text_at(root, "displayTimeUnit"), "ms");
   trm_node_free(root);
 }
