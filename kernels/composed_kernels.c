@@ -36,7 +36,8 @@ void composed_linear_backward_input(struct trm_device *device, const struct trm_
 
 void composed_linear_backward(struct trm_device *device, const struct trm_linear_backward *call)
 {
-  composed_linear_backward_weights(device, call);
+  if (call->dw)
+    composed_linear_backward_weights(device, call);
   if (call->dx)
     composed_linear_backward_input(device, call);
 }

@@ -184,7 +184,7 @@ static double timed_linear_forward_flop(const struct trm_linear_forward *it)
 
 static double timed_linear_backward_flop(const struct trm_linear_backward *it)
 {
-  return (it->dx ? 4.0 : 2.0) * (double)it->b * (double)it->n * (double)it->k;
+  return ((it->dw ? 2.0 : 0.0) + (it->dx ? 2.0 : 0.0)) * (double)it->b * (double)it->n * (double)it->k;
 }
 
 static double timed_conv_flop(const struct trm_conv2d *conv, size_t b)
@@ -273,7 +273,8 @@ static void timed_count_linear_forward(struct timed_profile *timed, const struct
 
 static void timed_count_linear_backward(struct timed_profile *timed, const struct trm_linear_backward *it)
 {
-  timed_count_product(timed, &(struct trm_gemm){.transpose_a = true, .m = it->n, .n = it->k, .k = it->b});
+  if (it->dw)
+    timed_count_product(timed, &(struct trm_gemm){.transpose_a = true, .m = it->n, .n = it->k, .k = it->b});
   if (it->dx)
     timed_count_product(timed, &(struct trm_gemm){.m = it->b, .n = it->k, .k = it->n});
 }

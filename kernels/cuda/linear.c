@@ -270,7 +270,7 @@ static bool linear_backward_input(struct trm_device *device, const struct trm_li
 
 void cuda_linear_backward(struct trm_device *device, const struct trm_linear_backward *call)
 {
-  if (!linear_backward_weights(device, call))
+  if (call->dw && !linear_backward_weights(device, call))
     composed_linear_backward_weights(device, call);
   if (call->dx && !linear_backward_input(device, call))
     composed_linear_backward_input(device, call);

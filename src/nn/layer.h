@@ -208,6 +208,11 @@ struct trm_pass {
   /* Called in forward before the elements [low, high) of whole weights are read; NULL: all are there. */
   void (*await_weights)(void *context, size_t low, size_t high);
   void *weights_context;
+  /* Backward, optional: called when the gradients below element `high` are final, though the layer still reads its
+   * weights, after each `part` elements of a large layer. NULL: not needed. */
+  void (*part_ready)(void *context, size_t high);
+  void *part_context;
+  size_t part;
   void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
   int (*wait)(void *context);      /* in place of the device's sync, with progress; NULL: sync */
   void *progress_context;

@@ -79,6 +79,7 @@ static void loss_run_chunks(struct trm_model *model, const struct trm_pass *pass
   last.in = (struct trm_shape){.dims = 1, .size = {trm_layer_width(&last)}};
   last.fused = (struct trm_fused){0};
   inner.input = &input;
+  inner.part_ready = NULL; /* gradients are final with the last chunk */
   for (size_t first = 0; first < vectors; first += input.rows) {
     input.rows = vectors - first < plan->loss_chunk ? vectors - first : plan->loss_chunk;
     input.target_class = pass->input->target_class + (pass->input->target_class ? first : 0);

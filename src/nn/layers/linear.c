@@ -105,6 +105,34 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
       .y = y, .bias = bias->w, .b = r, .n = n, .type = layer->values});
 }
 
+/* The product of a large layer's weight gradient by blocks of its rows, which can be sent while the next ones, and dx,
+ * are computed. */
+static void linear_backward_in_parts(const struct trm_layer *layer, const struct trm_pass *pass,
+                                     struct trm_linear_backward call)
+{
+  const struct trm_parameter *weight = linear_weight(layer);
+  const size_t rows = pass->part / call.k > 0 ? pass->part / call.k : 1, n = call.n;
+  struct trm_linear_backward part = call;
+  part.dx = NULL;
+  part.db = NULL;
+  for (size_t at = 0; at < n; at += rows) {
+    part.n = n - at < rows ? n - at : rows;
+    part.dy = (const char *)call.dy + at * trm_value_bytes(call.type);
+    part.dw = call.dw + at * call.k;
+    pass->device->ops->linear_backward(pass->device, &part);
+    if (at + rows < n)
+      pass->part_ready(pass->part_context, weight->offset + (at + rows) * call.k);
+  }
+  if (call.db)
+    pass->device->ops->bias_backward(pass->device, &(struct trm_bias_backward){
+      .dy = call.dy, .beta = call.beta, .db = call.db, .b = call.b, .n = n, .type = call.type});
+  if (!call.dx)
+    return;
+  pass->part_ready(pass->part_context, layer->high);
+  call.dw = call.db = NULL;
+  pass->device->ops->linear_backward(pass->device, &call);
+}
+
 static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
                             const void *dy, void *dx, float *work)
 {
@@ -114,10 +142,14 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
   const struct trm_parameter *weight = linear_weight(layer), *bias = linear_bias(layer);
   float *dw = layer->tied_gradient ? layer->tied_gradient : weight->g;
   if (!layer->sparse_input) {
-    device->ops->linear_backward(device, &(struct trm_linear_backward){
+    const struct trm_linear_backward call = {
       .x = x, .w = weight->values, .dy = dy, .beta = pass->beta, .dw = dw, .db = bias ? bias->g : NULL, .dx = dx,
       .through = layer->fused.through, .kind = layer->fused.activation, .u = layer->fused.u, .b = r, .n = n, .k = k,
-      .ld = linear_output_ld(layer), .type = layer->values});
+      .ld = linear_output_ld(layer), .type = layer->values};
+    if (pass->part_ready && !layer->tied && n * k > pass->part)
+      linear_backward_in_parts(layer, pass, call);
+    else
+      device->ops->linear_backward(device, &call);
     return;
   }
   device->ops->csr_backward(device, &(struct trm_csr_backward){
