@@ -94,7 +94,12 @@ libtrireme_la_SOURCES += \
 	mpi/sync/sync.c \
 	mpi/sync/sync.h \
 	mpi/sync/sync_alone.c \
+	mpi/sync/bucket_sum.c \
+	mpi/sync/losses.c \
 	mpi/sync/sync_arrays.c \
+	mpi/sync/sync_between_nodes.c \
+	mpi/sync/sync_node.c \
+	mpi/sync/sync_update.c \
 	mpi/sync/sync_private.h \
 	mpi/sync/zero.c \
 	mpi/sync/zero_arrays.c \

@@ -6,7 +6,6 @@
 #include "core/status.h"
 #include "nn/balance.h"
 #include "plan/layout.h"
-#include "train/buckets.h"
 #include "train/pipeline.h"
 #include "train/staged_arrays.h"
 #include "train/state_copy.h"
@@ -261,27 +260,17 @@ static double layout_memory_copy_bytes(const struct trm_layout_job *job, const s
   return sizeof(float) * (double)job->full_model->parameters * (1 + optimizer.states);
 }
 
-/* Bytes that MPI takes to add the largest bucket of gradients (mpi/sync). Ranks that share memory have no buckets. */
+/* Bytes that MPI takes to add the largest message of a bucket of gradients (mpi/sync). Ranks that share memory send
+ * none. */
 static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
                                          const struct trm_model *model)
 {
   const struct trm_options *o = job->options;
   const bool shares = o->parallel.share != TRM_SHARE_NONE;
   const int data = layout->size[TRM_AXIS_DATA], node_ranks = shares ? trm_layout_node_ranks(job, layout) : 1;
-  const struct trm_bucket_rule rule = {.elements = model->parameters,
-                                       .boundary = model->boundary,
-                                       .boundaries = model->boundaries,
-                                       .min = (size_t)o->parallel.bucket / sizeof(float),
-                                       .align = 1};
-  double max_elements = 0;
-  int count;
   if (data == node_ranks || layout->zero > 0)
     return 0;
-  struct trm_bucket *bucket = trm_buckets_cut(&rule, &count);
-  for (int i = 0; i < count; i++)
-    max_elements = fmax(max_elements, (double)(bucket[i].high - bucket[i].low) / (double)bucket[i].parts);
-  trm_free(bucket);
-  return sizeof(float) * max_elements / node_ranks;
+  return fmin((double)o->parallel.bucket, sizeof(float) * (double)model->parameters / node_ranks);
 }
 
 static int layout_memory_of_stage(const struct trm_layout_job *job, const struct trm_layout *layout,

@@ -166,6 +166,13 @@ static int bench_run_grad_ready(void *context, size_t low, size_t high)
   return trm_staged_arrays_ready(to->arrays, low, high, to->sums);
 }
 
+static void bench_run_part_ready(void *context, size_t high)
+{
+  const struct grad_ready_context *to = context;
+  struct trm_strategy *strategy = to->arrays->strategy;
+  strategy->ops->part_ready(strategy, high, to->sums);
+}
+
 int bench_run_step(struct bench_run *run, double *computed)
 {
   struct trm_strategy *strategy = &run->strategy;
@@ -179,6 +186,9 @@ int bench_run_step(struct bench_run *run, double *computed)
   const double rate = run->job->options.optim.rate;
   struct trm_step *now = trm_staged_arrays_step(&run->arrays);
   const uint64_t first_row = run->steps * global + rows * (uint64_t)strategy->batch_shard;
+  struct trm_loss_sums sums = {0};
+  struct grad_ready_context to = {&run->arrays, &sums};
+  const size_t part = trm_staged_arrays_part(&run->arrays);
   const struct trm_pass pass = {.device = &run->device,
                                 .provider = run->arrays.provider,
                                 .await_weights = run->arrays.upload ? trm_staged_arrays_await : NULL,
@@ -189,12 +199,14 @@ int bench_run_step(struct bench_run *run, double *computed)
                                 .first_row = now ? 0 : first_row,
                                 .step = now,
                                 .reduce = strategy->ops->lockstep && run->comm->size > 1 ? bench_run_reduce_sums : NULL,
-                                .reduce_context = run->comm};
-  struct trm_loss_sums sums = {0};
+                                .reduce_context = run->comm,
+                                .part = part,
+                                .part_ready = part ? bench_run_part_ready : NULL,
+                                .part_context = &to};
+  strategy->rate = rate;
   if (now)
     trm_strategy_begin_step(strategy, rate, first_row, &sums);
   TRM_CHECK(trm_staged_arrays_begin(&run->arrays));
-  struct grad_ready_context to = {&run->arrays, &sums};
   TRM_CHECK(trm_model_train(&run->model, &pass, 1 / (float)global, &sums, bench_run_grad_ready, &to));
   *computed = run->comm->ops->clock(run->comm);
   if (!now)

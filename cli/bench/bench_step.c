@@ -162,6 +162,7 @@ struct bench {
   double *part[TIMED_PARTS];         /* (steps) seconds */
   struct timed_sum sum[TIMED_PARTS]; /* over all steps; after bench_step_reduce_figures of one */
   double wait_s, comm_s;             /* over all steps: waiting for other ranks; communication */
+  struct trm_wire wire;              /* over all steps: between nodes */
 };
 #define AT(field) offsetof(struct bench, field)
 static const struct trm_option flags[] = {
@@ -182,6 +183,7 @@ static int bench_step_time_step(struct bench *b, size_t k)
   struct trm_comm *comm = run->comm;
   double computed = 0;
   const double waited = run->strategy.wait_s, sent = run->strategy.comm_s;
+  run->strategy.wire = b->wire;
   comm->ops->barrier(comm);
   memset(run->timed.sum, 0, sizeof run->timed.sum);
   const double begin = comm->ops->clock(comm);
@@ -189,6 +191,7 @@ static int bench_step_time_step(struct bench *b, size_t k)
   const double end = comm->ops->clock(comm);
   b->wait_s += run->strategy.wait_s - waited;
   b->comm_s += run->strategy.comm_s - sent;
+  b->wire = run->strategy.wire;
   b->step[k] = end - begin;
   b->compute[k] = computed - begin;
   b->update[k] = end - computed;
@@ -205,6 +208,7 @@ static int bench_step_time_step(struct bench *b, size_t k)
 struct figures {
   double step_s, compute_s, update_s, items_per_s;
   double wait_s, comm_s;       /* means of a step, of the slowest rank */
+  struct trm_wire_means wire;
   struct roofline_rates rates; /* NAN, like the bound, with --bound=no */
   double bound_s;
 };
@@ -232,7 +236,8 @@ static struct figures bench_step_reduce_figures(struct bench *b)
 {
   double means[] = {b->wait_s / (double)b->steps, b->comm_s / (double)b->steps};
   bench_slowest(b->run.comm, means, 2);
-  struct figures f = {.rates = {NAN, NAN, NAN, NAN}, .bound_s = NAN, .wait_s = means[0], .comm_s = means[1]};
+  struct figures f = {.rates = {NAN, NAN, NAN, NAN}, .bound_s = NAN, .wait_s = means[0], .comm_s = means[1],
+                      .wire = trm_wire_means(&b->wire, b->run.comm)};
   f.step_s = bench_step_median(b->run.comm, b->step, (size_t)b->steps);
   f.compute_s = bench_step_median(b->run.comm, b->compute, (size_t)b->steps);
   f.update_s = bench_step_median(b->run.comm, b->update, (size_t)b->steps);
@@ -280,6 +285,14 @@ static void bench_step_print_whole(const struct bench *b, const struct figures *
     figure_number("comm_s", ", %.3f ms in messages\n", f->comm_s, 1e3),
   };
   figures_print(json, row, sizeof row / sizeof *row);
+  const struct figure wire[] = {
+    figure_number("wire_bytes", "    between nodes: %.3f MB from each rank", f->wire.bytes, 1e-6),
+    figure_number("wire_s", ", wire %.3f ms", f->wire.wire_s, 1e3),
+    figure_number("hidden_s", ": %.3f ms hidden", f->wire.hidden_s, 1e3),
+    figure_number("exposed_s", ", %.3f ms exposed\n", f->wire.exposed_s, 1e3),
+  };
+  if (f->wire.bytes > 0)
+    figures_print(json, wire, sizeof wire / sizeof *wire);
 }
 
 static void bench_step_print_bound(struct bench *b, const struct figures *f, struct trm_json *json)

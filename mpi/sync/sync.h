@@ -38,8 +38,16 @@ static inline void sync_end_timing(struct trm_comm *comm, double before, double 
   trm_trace_end(name, kind, before, TRM_TRACE_NO_IDS);
 }
 
-/* Sums the losses over the ranks of `all`, with lanes in the fixed tree. Collective over `all`. TRM_FAILED on every
- * rank if the loss is not finite. */
+/* Returns how gradients and losses are added over ranks: with lanes in the fixed tree. */
+static inline enum trm_op sync_sum_op(const struct trm_strategy *strategy)
+{
+  return strategy->lanes > 0 ? TRM_TREE_SUM : TRM_SUM;
+}
+
+/* Returns TRM_FAILED if the loss, of all ranks, is not finite. */
+int sync_check_losses(const struct trm_strategy *strategy, const struct trm_loss_sums *sums);
+/* Sums the losses over the ranks of `all`. Collective over `all`. TRM_FAILED on every rank if the loss is not
+ * finite. */
 int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums);
 
 /* Sums values (n) over comm; the time counts as communication, in the trace under this name. Collective over comm. */

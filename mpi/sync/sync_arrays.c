@@ -26,32 +26,93 @@ struct trm_comm *sync_equal_node(const struct trm_strategy *strategy, enum trm_s
   return NULL;
 }
 
+/* Returns the largest number of ranks of a node, and sets *equal if all nodes have as many. Collective. */
+static int sync_arrays_largest_node(const struct trm_strategy *strategy, const struct trm_comm *node, bool *equal)
+{
+  int32_t bounds[2] = {node->size, -node->size};
+  strategy->comm->ops->allreduce(strategy->comm, bounds, 2, TRM_INT32, TRM_MAX);
+  *equal = bounds[0] == -bounds[1];
+  return bounds[0];
+}
+
+/* Nodes of unequal numbers of ranks: for each slice of a bucket the communicator of its owners, which has one rank of
+ * each node. first: this node's first rank. */
+static void sync_arrays_make_uneven_groups(struct trm_strategy *strategy, struct sync *s, int32_t first)
+{
+  struct trm_comm *comm = strategy->comm;
+  for (int slice = 0; slice < s->slices; slice++) {
+    const bool owned = slice >= s->first_slice && slice < s->first_slice + s->crosses;
+    struct trm_comm *cross = comm->ops->split(comm, owned ? 0 : -1, first);
+    if (owned)
+      s->cross[slice - s->first_slice] = cross;
+  }
+  int32_t *firsts = trm_alloc((size_t)comm->size * sizeof *firsts, "nodes");
+  comm->ops->allgather(comm, &first, firsts, 1, TRM_INT32);
+  for (int rank = 0; rank < comm->size; rank++)
+    strategy->batch_shard += firsts[rank] < first || (firsts[rank] == first && rank < comm->rank);
+  trm_free(firsts);
+}
+
+/* Makes the node, and the communicators between the nodes, which are in the order of their first ranks. */
 static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *s)
 {
   struct trm_comm *comm = strategy->comm;
   const enum trm_share share = strategy->parallel->share;
-  if (share != TRM_SHARE_NONE)
-    s->node = sync_equal_node(strategy, share, "each rank keeps weights and states of its own (to share them, give "
-                                               "every node as many ranks)");
+  bool equal = true;
+  size_t low, high;
+  s->slices = 1;
+  if (share != TRM_SHARE_NONE) {
+    s->node = comm->ops->split_node(comm, share);
+    s->slices = sync_arrays_largest_node(strategy, s->node, &equal);
+  }
+  if (!equal && strategy->lanes > 0) {
+    trm_info("the nodes have unequal numbers of ranks: with run.lanes each rank keeps weights and states of its own "
+             "(to share them, give every node as many ranks)");
+    s->node->ops->release(s->node);
+    s->node = NULL;
+    s->slices = 1;
+    equal = true;
+  }
   if (!s->node)
     s->node = trm_comm_group(comm, TRM_GROUP_SELF, NULL, 0);
-  /* nodes in order of their first ranks */
   int32_t first = comm->rank;
   s->node->ops->broadcast(s->node, &first, 1, TRM_INT32, 0);
-  s->cross = trm_comm_group(comm, TRM_GROUP_ACROSS_NODES, s->node, first);
-  strategy->batch_shard = s->cross->rank * s->node->size + s->node->rank;
+  trm_interval((size_t)s->slices, (size_t)s->node->size, (size_t)s->node->rank, &low, &high);
+  s->first_slice = (int)low;
+  s->crosses = (int)(high - low);
+  s->cross = trm_alloc((size_t)s->crosses * sizeof *s->cross, "communicators");
+  s->losses = trm_alloc((size_t)s->crosses * sizeof *s->losses, "communicators");
+  if (equal) {
+    s->cross[0] = trm_comm_group(comm, TRM_GROUP_ACROSS_NODES, s->node, first);
+    strategy->batch_shard = s->cross[0]->rank * s->node->size + s->node->rank;
+  } else {
+    sync_arrays_make_uneven_groups(strategy, s, first);
+  }
   strategy->batch_shards = comm->size;
 }
 
-/* Buckets begin at multiples of SYNC_UNIT. On one node nothing is sent: one bucket. */
+/* Adds this rank's slices of an interval of the flat array that is sent at once. */
+static void sync_arrays_add_bucket(struct sync *s, struct interval full)
+{
+  for (int i = 0; i < s->crosses && full.low < full.high; i++)
+    s->bucket[s->buckets++] = (struct bucket){
+      .full = full, .slice = sync_arrays_slice(full, s->slices, s->first_slice + i), .cross = s->cross[i]};
+}
+
+/* Buckets begin at multiples of SYNC_UNIT. The first one is small, so that the wire is soon busy. A rank's message has
+ * at most parallel.bucket bytes. On one node nothing is sent: one bucket. */
 static void sync_arrays_make_buckets(struct trm_strategy *strategy, struct sync *s)
 {
-  const size_t requested = (size_t)strategy->parallel->bucket / sizeof(float);
+  const size_t slices = (size_t)s->slices, unit = SYNC_UNIT * slices;
+  const size_t requested = (size_t)strategy->parallel->bucket / sizeof(float) * slices;
+  const bool sends = sync_has_other_nodes(s);
   const struct trm_bucket_rule rule = {
     .elements = strategy->elements,
     .boundary = strategy->boundary,
     .boundaries = strategy->boundaries,
-    .min = !sync_has_other_nodes(s) ? strategy->elements : requested > SYNC_UNIT ? requested : SYNC_UNIT,
+    .first = sends ? unit : strategy->elements,
+    .min = !sends ? strategy->elements : requested / 4 > unit ? requested / 4 : unit,
+    .max = !sends ? strategy->elements : requested > unit ? requested : unit,
     .align = SYNC_UNIT,
   };
   int count;
@@ -59,15 +120,14 @@ static void sync_arrays_make_buckets(struct trm_strategy *strategy, struct sync 
   struct trm_bucket *cut = trm_buckets_cut(&rule, &count);
   for (int i = 0; i < count; i++)
     parts += cut[i].parts;
-  s->bucket = trm_alloc(parts * sizeof *s->bucket, "buckets");
+  s->bucket = trm_alloc(parts * (size_t)s->crosses * sizeof *s->bucket, "buckets");
   for (int i = 0; i < count; i++)
     for (size_t p = 0; p < cut[i].parts; p++) {
-      const struct interval full =
-        sync_arrays_slice((struct interval){cut[i].low, cut[i].high}, (int)cut[i].parts, (int)p);
-      if (full.low < full.high)
-        s->bucket[s->buckets++] = (struct bucket){full, sync_arrays_slice(full, s->node->size, s->node->rank), NULL};
+      const struct interval whole = {cut[i].low, cut[i].high};
+      sync_arrays_add_bucket(s, sync_arrays_slice(whole, (int)cut[i].parts, (int)p));
     }
   trm_free(cut);
+  strategy->part = sends ? rule.max / 2 : 0;
 }
 
 /* The end, in bytes, of the first `parts` ranks' segments of a shared array. A segment is about the slice that the rank
@@ -229,7 +289,10 @@ void sync_destroy(struct trm_strategy *strategy)
   strategy->now = NULL;
   trm_free(s->addends);
   trm_free(s->bucket);
-  s->cross->ops->release(s->cross);
+  for (int i = 0; i < s->crosses; i++)
+    s->cross[i]->ops->release(s->cross[i]);
+  trm_free(s->cross);
+  trm_free(s->losses);
   s->node->ops->release(s->node);
   trm_free(s);
   strategy->impl = NULL;

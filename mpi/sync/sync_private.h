@@ -1,5 +1,6 @@
-/* Shared by the files of the synchronous method over shared memory: sync.c makes the steps, sync_arrays.c the arrays,
- * buckets and communicators. */
+/* Shared by the files of the synchronous method over shared memory: sync.c makes the steps, sync_node.c the sums of a
+ * node, sync_between_nodes.c those over the nodes, sync_update.c the updates, sync_arrays.c the arrays, buckets and
+ * communicators. */
 #pragma once
 
 #include "core/counter.h"
@@ -13,14 +14,31 @@
 #define SYNC_UNIT ((size_t)4096)
 #define SYNC_BLOCK (32 * SYNC_UNIT)
 
+/* A slice of a bucket that this rank owns. */
 struct bucket {
-  struct interval full, slice; /* the whole bucket; this rank's slice of it */
-  struct trm_request *request; /* of its all-reduce between the nodes */
+  struct interval full, slice; /* the whole bucket; the slice */
+  struct trm_comm *cross;      /* the owners of the slice, one in each node; one of sync->cross */
+  struct trm_request *request; /* of its sum over the nodes */
+  double began;                /* seconds of cross's clock: when the sum began */
 };
 
-/* A rank's progress, read by the other ranks of its node. A cache line. */
+/* The sum of the losses over the nodes. */
+struct losses {
+  struct trm_loss_sums sums;
+  struct trm_request *request;
+};
+
+/* Facts about an interval of this rank's gradient, each of which includes the one before. */
+enum sync_progress {
+  SYNC_FINAL,    /* it is final */
+  SYNC_RELEASED, /* and the backward pass of its layers is over: this rank does not read their weights any more */
+  SYNC_PROGRESS
+};
+
+/* A rank's progress, read by the other ranks of its node. Cache lines of its own. */
 struct progress_flag {
-  _Alignas(64) struct trm_counter gradients_complete; /* elements since create: a step has strategy->elements of them */
+  /* by enum sync_progress: elements since create; a step has strategy->elements of them */
+  _Alignas(64) struct trm_counter upto[SYNC_PROGRESS];
   struct trm_loss_sums sums; /* this rank's, set before the step's first elements, unchanged until the step's end */
 };
 
@@ -40,7 +58,12 @@ struct array {
 
 struct sync {
   struct trm_comm *node;  /* the ranks that share the arrays */
-  struct trm_comm *cross; /* one rank per node: those with this rank's number in its node */
+  /* (crosses) of each slice of a bucket that this rank owns: the slice's owners, one in each node, in the order of the
+   * nodes. More than one only on a node with fewer ranks than another has. */
+  struct trm_comm **cross;
+  struct losses *losses; /* (crosses) */
+  int crosses;
+  int slices, first_slice; /* of a bucket; the first of those that this rank owns */
   struct array w, gradients, state[TRM_MAX_STATES - 1]; /* gradients: one for each rank */
   struct array rounded;  /* strategy->rounded, in half the floats */
   const float **addends; /* (node->size) scratch: gradients of the node's ranks */
@@ -50,7 +73,15 @@ struct sync {
   struct bucket *bucket; /* (buckets) ascending */
   int buckets;
   uint64_t steps;        /* since create */
-  int buckets_begun;     /* in this step: summed over the node, and their all-reduce begun */
+
+  /* of this step */
+  bool losses_begun, losses_known;
+  int begun;   /* buckets that are summed over the node, and whose sum over the nodes has begun */
+  int arrived; /* buckets whose sum over the nodes has arrived */
+  int updated; /* buckets whose weights, or with sync_update_is_whole norms, are made */
+
+  int on_wire;          /* sums between nodes that have begun and not arrived */
+  double on_wire_since; /* seconds: when the first of them began */
 
   /* shared by the node */
   struct trm_shared scratch;
@@ -72,7 +103,7 @@ static inline size_t sync_units(size_t elements)
 
 static inline bool sync_has_other_nodes(const struct sync *s)
 {
-  return s->cross->size > 1;
+  return s->cross[0]->size > 1;
 }
 
 /* Collective. Selects the implementation of synchronous training for the options, ranks and device of a run. */
@@ -82,8 +113,57 @@ const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy);
 int sync_create(struct trm_strategy *strategy);
 void sync_destroy(struct trm_strategy *strategy); /* collective */
 
+/* -- sync_node.c */
+
+/* Barrier of the node, after this rank's device has finished. */
+int sync_node_barrier(struct trm_strategy *strategy);
+/* Publishes to the node that `progress` is true of this rank's gradients up to element `high`; sums: of this rank, in
+ * this step. */
+int sync_node_publish(struct trm_strategy *strategy, enum sync_progress progress, size_t high,
+                      const struct trm_loss_sums *sums);
+/* Returns true if `progress` is true up to element `high` on all ranks of the node; await: waits for it. */
+bool sync_node_has(const struct trm_strategy *strategy, enum sync_progress progress, size_t high);
+void sync_node_await(struct trm_strategy *strategy, enum sync_progress progress, size_t high);
+/* Sums the gradients of the node into this rank's slice of its own gradient array, which no other rank reads. */
+void sync_node_sum_slice(struct trm_strategy *strategy, struct interval slice);
+/* Sums the losses of the node's ranks in a binary tree. They must have been published. */
+void sync_node_sum_losses(const struct sync *s, struct trm_loss_sums *sums);
+/* One node: sums and updates block after block, while the sum is in the cache, together with the other ranks. One rank
+ * takes each block, once it is released on all ranks. The bits do not depend on which rank it is. Ends when all blocks
+ * are taken, or when the loss is not finite. */
+void sync_node_update(struct trm_strategy *strategy, const struct trm_update *update);
+
+/* -- bucket_sum.c: the rest of the method knows no more of how nodes add a slice */
+
+/* Begins to add this rank's slice of a bucket, strategy->g there, to those of the other nodes. With lanes in the order
+ * of the tree. Collective over bucket->cross, as test and wait are together: all owners begin buckets in one order. */
+void sync_bucket_sum_begin(struct trm_strategy *strategy, struct bucket *bucket);
+/* Returns true if the sum is there; does not wait. Its bits do not depend on when it is called. */
+bool sync_bucket_sum_test(struct trm_strategy *strategy, struct bucket *bucket);
+void sync_bucket_sum_wait(struct trm_strategy *strategy, struct bucket *bucket);
+
+/* -- sync_between_nodes.c, also where there is no other node */
+
+/* Begins the sums over the nodes that can begin, and notes those that have arrived. Does not wait. */
+int sync_between_nodes_advance(struct trm_strategy *strategy);
+/* Waits for the sum of the losses, which must have begun. TRM_FAILED on every rank if it is not finite. */
+int sync_between_nodes_losses(struct trm_strategy *strategy, struct trm_loss_sums *sums);
+/* Waits for the next bucket, which must have begun. */
+void sync_between_nodes_await_bucket(struct trm_strategy *strategy);
+
+/* -- sync_update.c */
+
 /* Sets state to the addresses of element `at` in the states; NULL beyond the last. */
 void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1]);
+/* Updates elements [at, at + n); g: their gradient, (n). */
+void sync_update_apply(struct trm_strategy *strategy, const struct trm_update *update, const float *g, size_t at,
+                       size_t n);
+/* Returns true if the update needs norms of the whole gradient: clipping, trust ratios. */
+bool sync_update_is_whole(const struct trm_strategy *strategy);
+/* Updates this rank's slice of a bucket that has arrived or, if the update is whole, computes its norms. */
+void sync_update_bucket(struct trm_strategy *strategy, const struct bucket *bucket);
+/* Makes the updates of all buckets after their norms. Collective over the model's ranks. */
+int sync_update_whole(struct trm_strategy *strategy);
 
 /* Slot step of one rank alone, which has strategy->now (sync_alone.c). */
 int sync_alone_step(struct trm_strategy *strategy, struct trm_loss_sums *sums);

@@ -53,11 +53,13 @@ static void zero_arrays_make_units(struct trm_strategy *strategy, struct zero *z
     if (tensor->shared && i > 0)
       ends[i - 1] = true;
   }
+  const size_t min = zero_arrays_round_up(requested > align ? requested : align, align);
   const struct trm_bucket_rule rule = {
     .elements = z->trainable,
     .boundary = strategy->boundary,
     .boundaries = strategy->boundaries,
-    .min = zero_arrays_round_up(requested > align ? requested : align, align),
+    .min = min,
+    .max = 4 * min,
     .align = 1,
     .ends = ends,
   };

@@ -655,10 +655,10 @@ struct trm_linear_forward {
   enum trm_value_type type;
 };
 
-/* dw (N, K) (NULL: not computed, nor is db) = beta * dw + dy^T x; db (N) (NULL: not computed) = beta * db + column sums of dy; dx (B, K) (NULL: not
- * computed) = dy w; beta is 0 or 1. Then, if x is the output f(u) of an activation and `through` is set, dx becomes the
- * gradient of u: dx = (dy w) * f'(u), which relu, tanh and sigmoid compute from x, and gelu from u. Rows of dy are ld
- * values apart: N with db, else at least N. */
+/* dw (N, K) (NULL: not computed, nor is db) = beta * dw + dy^T x; db (N) (NULL: not computed) = beta * db + column sums
+ * of dy; dx (B, K) (NULL: not computed) = dy w; beta is 0 or 1. Then, if x is the output f(u) of an activation and
+ * `through` is set, dx becomes the gradient of u: dx = (dy w) * f'(u), which relu, tanh and sigmoid compute from x, and
+ * gelu from u. Rows of dy are ld values apart: N with db, else at least N. */
 struct trm_linear_backward {
   const void *x, *w, *dy; /* (B, K), (N, K), (B, N) */
   float beta;

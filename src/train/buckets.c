@@ -12,9 +12,10 @@ struct trm_bucket *trm_buckets_cut(const struct trm_bucket_rule *rule, int *coun
     if (i < rule->boundaries && rule->boundary[i] / rule->align * rule->align < high)
       high = rule->boundary[i] / rule->align * rule->align;
     const bool ends = high == rule->elements || (rule->ends && rule->ends[i]);
-    if (high <= low || (high - low < rule->min && !ends))
+    const size_t min = *count == 0 && rule->first ? rule->first : rule->min;
+    if (high <= low || (high - low < min && !ends))
       continue;
-    bucket[(*count)++] = (struct trm_bucket){low, high, (high - low + 4 * rule->min - 1) / (4 * rule->min)};
+    bucket[(*count)++] = (struct trm_bucket){low, high, (high - low + rule->max - 1) / rule->max};
     low = high;
   }
   return bucket;

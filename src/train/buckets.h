@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Elements [low, high) of the flat array. Those of a large layer go in `parts` messages, each at most four times as
- * large as the smallest bucket. */
+/* Elements [low, high) of the flat array. Those of a large layer go in `parts` messages of at most rule->max
+ * elements. */
 struct trm_bucket {
   size_t low, high;
   size_t parts;
@@ -15,7 +15,9 @@ struct trm_bucket_rule {
   size_t elements;        /* of the flat array, all of which are cut */
   const size_t *boundary; /* (boundaries) ascending ends of intervals of parameters; some may lie behind the array */
   int boundaries;
-  size_t min;             /* elements of a bucket, if it is not the last and need not end before */
+  size_t first;           /* elements of the first bucket, at least; 0: min */
+  size_t min;             /* elements of the others, but the last and those that must end before */
+  size_t max;             /* elements of a message */
   size_t align;           /* elements: every bucket begins at a multiple of it */
   const bool *ends;       /* (boundaries) true: a bucket must end there; NULL: nowhere */
 };

@@ -20,24 +20,30 @@ void trainer_lanes_free(struct trainer *t)
     t->modules->device->ops->release(t->modules->device, t->lanes.subtree_sum[level]);
 }
 
-/* Adds lane `number` (0, 1, ... in order); after the last one g holds the sum. Adds as a binary counter: a 1 bit at
- * `level` of the number means that subtree_sum[level] holds the left sibling. Addition commutes, so right + left has
- * the bits of left + right. */
-static void lanes_add(const struct trainer *t, int number)
+/* Adds elements [low, high) of lane `number` (0, 1, ... in order); after the last one g holds the sum. Adds as a binary
+ * counter: a 1 bit at `level` of the number means that subtree_sum[level] holds the left sibling. Addition commutes, so
+ * right + left has the bits of left + right. */
+static void lanes_add(const struct trainer *t, int number, size_t low, size_t high)
 {
   struct trm_device *device = t->modules->device;
-  const size_t elements = t->model.parameters;
-  float *g = t->arrays.g;
+  float *g = t->arrays.g + low;
   int level = 0;
   for (; number >> level & 1; level++) {
-    const float *const pair[2] = {g, t->lanes.subtree_sum[level]};
-    device->ops->sum(device, &(struct trm_sum){.to = g, .from = pair, .count = 2, .n = elements});
+    const float *const pair[2] = {g, t->lanes.subtree_sum[level] + low};
+    device->ops->sum(device, &(struct trm_sum){.to = g, .from = pair, .count = 2, .n = high - low});
   }
   if (level < t->lanes.levels)
-    device->ops->copy(device, t->lanes.subtree_sum[level], g, elements * sizeof *g);
+    device->ops->copy(device, t->lanes.subtree_sum[level] + low, g, (high - low) * sizeof *g);
 }
 
-int trainer_lanes_gradient(struct trainer *t, const struct trainer_batch *batch, int shard, struct trm_loss_sums *sums)
+void trainer_lanes_complete(struct trainer *t, size_t low, size_t high)
+{
+  if (t->lanes.count)
+    lanes_add(t, t->lanes.count - 1, low, high);
+}
+
+int trainer_lanes_gradient(struct trainer *t, const struct trainer_batch *batch, int shard, bool final,
+                           struct trm_loss_sums *sums)
 {
   struct trm_pass pass = trainer_pass(t);
   pass.step = trm_staged_arrays_step(&t->arrays);
@@ -46,17 +52,18 @@ int trainer_lanes_gradient(struct trainer *t, const struct trainer_batch *batch,
     struct trainer_pass_rows rows;
     pass.weights_kept = lane > 0;
     trainer_pass_rows(t, batch->low, batch->high, shard, (size_t)lane, &rows);
-    TRM_CHECK(trainer_forward_backward(t, &rows, &pass, false, sums));
-    lanes_add(t, lane);
+    const bool last = final && lane + 1 == t->lanes.count;
+    TRM_CHECK(trainer_forward_backward(t, &rows, &pass, last, sums));
+    if (!last)
+      lanes_add(t, lane, 0, t->model.parameters);
   }
   return TRM_OK;
 }
 
 int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
-  if (trainer_verify_due(t, batch))
-    TRM_CHECK(trainer_verify_gradient(t, batch, sums));
-  else
-    TRM_CHECK(trainer_lanes_gradient(t, batch, t->strategy.batch_shard, sums));
+  if (!trainer_verify_due(t, batch))
+    return trainer_lanes_gradient(t, batch, t->strategy.batch_shard, true, sums);
+  TRM_CHECK(trainer_verify_gradient(t, batch, sums));
   return t->verify.failed ? TRM_OK : trainer_gradient_ready(t, 0, t->model.parameters, sums);
 }

@@ -73,3 +73,12 @@ void trainer_rank_times(struct trainer *t)
     trm_info("slowest: rank %d (host %s) computed %.3g s, the others %.3g s in the mean: it cost %.3g s of %.3g s",
              slowest->rank, slowest->host, slowest->compute_s, slowest->others_s, slowest->cost_s, result->train_s);
 }
+
+void trainer_between_nodes(struct trainer *t)
+{
+  struct trm_wire_means *means = &t->result->between_nodes;
+  *means = trm_wire_means(&t->strategy.wire, t->modules->comm);
+  if (means->bytes > 0)
+    trm_info("between nodes: %.3g MB a step from each rank, wire %.3g s: %.3g s hidden, %.3g s exposed",
+             1e-6 * means->bytes, means->wire_s, means->hidden_s, means->exposed_s);
+}

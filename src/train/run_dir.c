@@ -414,6 +414,17 @@ static void run_dir_write_rank_times(struct trm_json *json, const struct trm_res
   trm_json_end(json);
 }
 
+/* A step of a rank, in the mean. */
+static void run_dir_write_between_nodes(struct trm_json *json, const struct trm_wire_means *means)
+{
+  trm_json_object(json, "between_nodes");
+  trm_json_number(json, "bytes", means->bytes);
+  trm_json_number(json, "wire_s", means->wire_s);
+  trm_json_number(json, "hidden_s", means->hidden_s);
+  trm_json_number(json, "exposed_s", means->exposed_s);
+  trm_json_end(json);
+}
+
 int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_options *options,
                               const struct trm_modules *modules, const struct trm_model *model,
                               const struct trm_result *result, const struct trm_staleness *total)
@@ -452,6 +463,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_number(&json, "comm_s", result->comm_s);
     trm_json_number(&json, "wait_s", result->wait_s);
     run_dir_write_rank_times(&json, result);
+    if (result->between_nodes.bytes > 0)
+      run_dir_write_between_nodes(&json, &result->between_nodes);
     trm_json_number(&json, "final_train_loss", result->final_train_loss);
     run_dir_write_score(&json, "validation", &result->validation, tokens, result->validation_token_bytes);
     run_dir_write_score(&json, "best_validation", &result->best_validation, false, 0);

@@ -20,7 +20,8 @@ static void staged_arrays_cut(struct trm_staged_arrays *a)
 {
   const struct trm_strategy *strategy = a->strategy;
   const struct trm_bucket_rule rule = {.elements = strategy->elements, .boundary = strategy->boundary,
-                                       .boundaries = strategy->boundaries, .min = STAGED_UPLOAD, .align = 1};
+                                       .boundaries = strategy->boundaries, .min = STAGED_UPLOAD,
+                                       .max = strategy->elements, .align = 1};
   struct trm_bucket *cut = trm_buckets_cut(&rule, &a->uploads);
   a->upload = trm_alloc((size_t)a->uploads * sizeof *a->upload, "weights on their way");
   for (int i = 0; i < a->uploads; i++)

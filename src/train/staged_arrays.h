@@ -52,6 +52,13 @@ void trm_staged_arrays_await(void *context, size_t low, size_t high);
 int trm_staged_arrays_ready(struct trm_staged_arrays *arrays, size_t low, size_t high,
                             const struct trm_loss_sums *sums);
 
+/* Returns the elements of the parts of the gradient that the strategy takes while a layer still computes (slot
+ * part_ready): none, 0, of staged arrays. */
+static inline size_t trm_staged_arrays_part(const struct trm_staged_arrays *arrays)
+{
+  return arrays->staged || arrays->provider ? 0 : arrays->strategy->part;
+}
+
 /* Sets *g to the gradient of this rank in host memory, (elements), valid until the next pass. Waits for the passes so
  * far. Not with a parameter provider. */
 int trm_staged_arrays_gradient(struct trm_staged_arrays *arrays, const float **g);

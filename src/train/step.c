@@ -45,7 +45,21 @@ struct gradient_context {
 static int step_gradient_ready(void *context, size_t low, size_t high)
 {
   const struct gradient_context *to = context;
+  trainer_lanes_complete(to->t, low, high);
   return trainer_gradient_ready(to->t, low, high, to->sums);
+}
+
+static void step_part_ready(void *context, size_t high)
+{
+  const struct gradient_context *to = context;
+  struct trm_strategy *strategy = &to->t->strategy;
+  strategy->ops->part_ready(strategy, high, to->sums);
+}
+
+/* True if a layer's gradient is passed on in parts: not where it is summed over lanes or tensor ranks first. */
+static bool step_takes_parts(const struct trainer *t)
+{
+  return trm_staged_arrays_part(&t->arrays) > 0 && !t->computing && !t->tensor && !t->lanes.count;
 }
 
 /* The pass's reduce: sums over the data axis. */
@@ -175,6 +189,11 @@ int trainer_forward_backward(struct trainer *t, const struct trainer_pass_rows *
   /* the same for any sharding of the batch */
   pass->first_row = pass->step ? rows->low - rows->batch_low : t->samples - t->position + rows->low;
   struct gradient_context to = {t, sums};
+  if (final && step_takes_parts(t)) {
+    pass->part = trm_staged_arrays_part(&t->arrays);
+    pass->part_ready = step_part_ready;
+    pass->part_context = &to;
+  }
   TRM_CHECK(trm_model_train(&t->model, pass, 1.0f / (float)(rows->batch_high - rows->batch_low), sums,
                             final ? step_gradient_ready : NULL, &to));
   return step_read_ahead(t, rows);
@@ -295,6 +314,7 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
   if (step_passes_add_losses(t))
     trm_strategy_begin_step(&t->strategy, batch->rate, t->samples - t->position + batch->low, sums);
   int status = trm_staged_arrays_begin(&t->arrays);
+  t->strategy.rate = batch->rate;
   if (status == TRM_OK)
     status = step_gradient(t, batch, sums);
   step_abort_on_failure(t, status);

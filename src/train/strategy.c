@@ -1,5 +1,6 @@
 #include "train/strategy.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "core/status.h"
@@ -59,6 +60,16 @@ void trm_strategy_begin_step(const struct trm_strategy *strategy, double rate, u
   step.correct = sums->correct;
   step.rows = sums->rows;
   strategy->device->ops->upload(strategy->device, strategy->now, &step, sizeof step);
+}
+
+struct trm_wire_means trm_wire_means(const struct trm_wire *wire, struct trm_comm *comm)
+{
+  const double exposed_s = fmin(wire->exposed_s, wire->flight_s);
+  double sums[] = {(double)wire->bytes, wire->flight_s - exposed_s, exposed_s};
+  comm->ops->allreduce(comm, sums, 3, TRM_DOUBLE, TRM_SUM);
+  const double steps = wire->steps ? (double)wire->steps * comm->size : 1;
+  return (struct trm_wire_means){.bytes = sums[0] / steps, .wire_s = (sums[1] + sums[2]) / steps,
+                                 .hidden_s = sums[1] / steps, .exposed_s = sums[2] / steps};
 }
 
 void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats)

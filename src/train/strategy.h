@@ -68,6 +68,14 @@ enum trm_strategy_takes {
   TRM_TAKES_AGGREGATE = 2048 /* strategy.aggregate=node: a node's workers send their gradients together */
 };
 
+/* Messages between nodes of a synchronous method, of this rank, so far: seconds in which at least one sum was in
+ * flight, as far as the rank has seen, and seconds in which the rank itself was busy with them or stood still for them
+ * (exposed; the difference was hidden behind its computations); bytes that it added to the sums of others; steps. */
+struct trm_wire {
+  double flight_s, exposed_s;
+  uint64_t bytes, steps;
+};
+
 /* Elements [low, high) of a flat array. */
 struct trm_own_elements {
   size_t low, high;
@@ -93,9 +101,13 @@ struct trm_strategy_ops {
   int (*create)(struct trm_strategy *strategy);
   /* Called before the forward pass of a step. NULL: nothing to do. */
   int (*before_forward)(struct trm_strategy *strategy);
+  /* Called when the gradients below element `high` are final on this rank for this step, while its backward pass still
+   * reads weights there: grad_ready follows. Ascending; sums: of this rank, final. Optional, at the ends of parts of
+   * about strategy->part elements. NULL: strategy->part is 0. */
+  void (*part_ready)(struct trm_strategy *strategy, size_t high, const struct trm_loss_sums *sums);
   /* Called when the gradients of the flat interval [low, high) are final on this rank for this step (after the last
-   * micro-batch or lane). Intervals come in ascending order and cover the array. sums: of this rank, final. NULL: the
-   * strategy does everything in step. */
+   * micro-batch or lane), and it reads their weights no more before the step's end. Intervals come in ascending order
+   * and cover the array. sums: of this rank, final. NULL: the strategy does everything in step. */
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums);
   /* Combines the gradients and updates the weights. sums: in, of this rank. If the loss is not finite nothing is
    * updated and TRM_FAILED is returned. Synchronous methods: collective; on return w is the next version, sums are
@@ -169,6 +181,7 @@ struct trm_strategy {
    * losses that it is given. NULL: rates and sums are the host's. */
   struct trm_step *now;
   float *eval_weights;         /* device, (elements): weights of evaluations: an average, the server weights; NULL: w */
+  size_t part;                 /* elements of the parts that slot part_ready is called for; 0: it need not be called */
   int batch_shard, batch_shards; /* the shard of each batch, or part, that this rank computes (trm_interval) */
   int parts;                   /* that next_batch divides a batch into */
   struct trm_local_state local_state[TRM_MAX_LOCAL_STATES]; /* saved after quiesce, filled before restore */
@@ -181,7 +194,10 @@ struct trm_strategy {
   struct trm_batch_part *undone;
   size_t undones;
   double wait_s, comm_s;       /* seconds waiting for other ranks, and in communication, so far */
+  struct trm_wire wire;
   /* set by the caller */
+  double rate; /* of the step in progress, set before its passes so that updates can begin with them; slot step has the
+                  same, and clears it. 0: not known before slot step */
   bool local_state_restored;   /* set before restore: local_state has the values of the checkpoint */
   /* Asynchronous methods: outages and failure of this rank; NULL: none (a test's strategy). Not owned. */
   struct trm_slowdown *slowdown;
@@ -191,6 +207,11 @@ struct trm_strategy {
   void *impl;
 };
 
+/* Collective over comm. Returns the wire times of a rank so far as means over the ranks, a step. */
+struct trm_wire_means {
+  double bytes, wire_s, hidden_s, exposed_s; /* wire_s: hidden and exposed; bytes 0: no messages between nodes */
+};
+struct trm_wire_means trm_wire_means(const struct trm_wire *wire, struct trm_comm *comm);
 /* Sets the fields that come from options. Options must outlive the strategy. */
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options);
 /* Returns the snapshots that evaluations of a run with so many training rows need at a time, at most

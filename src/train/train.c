@@ -446,6 +446,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->status = outcome;
   result->planned_bytes = trm_budget_total(&t->budget);
   trainer_rank_times(t);
+  trainer_between_nodes(t);
   trm_slowdown_report(&t->slowdown, t->comm);
   trainer_stages_bubble(t, &result->bubble, &result->bubble_theory);
   const int status = t->options->simulate.gradients ? train_hash_weights(t) : TRM_OK;

@@ -56,6 +56,7 @@ struct trm_result {
   double train_s, comm_s, wait_s; /* seconds in steps; in communication and waiting for other ranks: means over ranks */
   struct trm_over_ranks compute, wait, comm; /* seconds in steps: neither of the following; waiting; communication */
   struct trm_slowest slowest;
+  struct trm_wire_means between_nodes;
   size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step; maximum of the run */
   char weights_sha256[65];        /* "": no weights were trained */
   bool tokens;                    /* losses are per token */

@@ -239,9 +239,13 @@ int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_su
 int trainer_lanes_create(struct trainer *t); /* slot create, with lanes (lanes.c) */
 void trainer_lanes_free(struct trainer *t);
 /* Computes the gradient of a shard of the batch, this rank's or another's, into t->arrays.g, and adds its losses to
- * *sums. Nothing else changes. Not collective (lanes.c). */
-int trainer_lanes_gradient(struct trainer *t, const struct trainer_batch *batch, int shard,
+ * *sums. final: the pass of the last lane hands its intervals to the strategy (trainer_gradient_ready); otherwise
+ * nothing else changes. Not collective (lanes.c). */
+int trainer_lanes_gradient(struct trainer *t, const struct trainer_batch *batch, int shard, bool final,
                            struct trm_loss_sums *sums);
+/* Adds the last lane's gradients of the flat interval [low, high), which are final, to those of the other lanes.
+ * Without lanes it does nothing. */
+void trainer_lanes_complete(struct trainer *t, size_t low, size_t high);
 /* Verification of gradients, with run.verify_every (verify.c). create, gradient: collective over the data axis. due:
  * the step of this batch is verified. gradient: trainer_lanes_gradient of this rank's shard, with the right values; or
  * t->verify.failed is set. */
@@ -308,6 +312,9 @@ int trainer_speeds_end(struct trainer *t, size_t rows);
 /* Collective (rank_times.c). At the end of training: replaces result->comm_s and wait_s, so far this rank's, by means
  * over the ranks, sets the times of all ranks, and logs the slowest rank, if the others waited for it. */
 void trainer_rank_times(struct trainer *t);
+
+/* Collective (rank_times.c). Sets result->between_nodes, and logs it if there were messages between nodes. */
+void trainer_between_nodes(struct trainer *t);
 
 /* -- with a pipeline (stages.c) */
 

@@ -85,7 +85,7 @@ static int verify_compute(struct trainer *t, const struct trainer_batch *batch, 
 {
   const float *g;
   *sums = (struct trm_loss_sums){.loss = 0};
-  TRM_CHECK(trainer_lanes_gradient(t, batch, shard, sums));
+  TRM_CHECK(trainer_lanes_gradient(t, batch, shard, false, sums));
   TRM_CHECK(trm_staged_arrays_gradient(&t->arrays, &g));
   *digest = verify_digest(g, t->model.parameters * sizeof *g) + 3 * verify_digest(sums, sizeof *sums);
   return TRM_OK;

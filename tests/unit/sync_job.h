@@ -139,6 +139,7 @@ static inline void exact_step(struct job *job, const struct setup *c)
   for (size_t i = 0; i < c->elements; i++)
     g[i] = exact_gradient(step, s->batch_shard, i);
   struct trm_loss_sums sums = {.loss = 1.5, .correct = s->batch_shard, .rows = 3, .stop_requests = s->batch_shard == 0};
+  s->rate = step % 2 ? rate_of(step) : 0; /* known before the passes, or not */
   submit_gradient(job, g, &sums);
   trm_strategy_begin_step(s, rate_of(step), 0, &sums);
   CHECK(c, s->ops->step(s, rate_of(step), &sums) == TRM_OK);

@@ -227,7 +227,7 @@ static void test_overlap(void)
         complete++;
       CHECK(&c, job.strategy.ops->grad_ready(&job.strategy, low, job.boundary[i], &sums) == TRM_OK);
       if (sync_has_other_nodes(s))
-        CHECK(&c, s->buckets_begun >= (s->node->size == 1 ? complete : before) && s->buckets_begun <= complete);
+        CHECK(&c, s->begun >= (s->node->size == 1 ? complete : before) && s->begun <= complete);
       world->ops->barrier(world);
       before = complete;
     }

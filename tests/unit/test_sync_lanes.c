@@ -58,8 +58,11 @@ static void contrary_allreduce(struct trm_comm *comm, void *data, size_t count, 
 static void contrary_allreduce_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type,
                                      enum trm_op op, struct trm_request **request)
 {
-  contrary_allreduce(comm, data, count, type, op);
   *request = NULL;
+  if (op == TRM_SUM)
+    contrary_allreduce(comm, data, count, type, op);
+  else
+    world->ops->allreduce_begin(comm, data, count, type, op, request);
 }
 
 /* Adds this rank's lanes of V in the tree. */

@@ -1,0 +1,112 @@
+/* The updates of synchronous training over shared memory: those of buckets as their sums arrive, or, where the rule
+ * needs norms of the whole gradient or of whole tensors, norms as they arrive and the updates at the end. */
+#include "core/status.h"
+#include "mpi/sync/sync_private.h"
+
+struct trm_update sync_make_update(const struct trm_strategy *strategy, double rate, double norm_squared)
+{
+  struct trm_update update = strategy->optimizer->update;
+  update.rate = (float)rate;
+  update.scale = strategy->optimizer->clip > 0 ? trm_clip_scale(strategy->optimizer, norm_squared) : 1;
+  update.step = strategy->updates + 1;
+  return update;
+}
+
+void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
+{
+  for (int i = 0; i < TRM_MAX_STATES - 1; i++)
+    state[i] = s->state[i].data ? s->state[i].data + at : NULL;
+}
+
+void sync_update_apply(struct trm_strategy *strategy, const struct trm_update *update, const float *g, size_t at,
+                       size_t n)
+{
+  struct sync *s = strategy->impl;
+  float *state[TRM_MAX_STATES - 1];
+  sync_states_at(s, at, state);
+  trm_bf16 *rounded = strategy->rounded ? strategy->rounded + at : NULL;
+  const struct trm_update_interval to = {at, n, strategy->w + at, state, rounded};
+  trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, &to, g);
+}
+
+static void update_slice(struct trm_strategy *strategy, const struct trm_update *update, struct interval slice)
+{
+  sync_update_apply(strategy, update, strategy->g + slice.low, slice.low, slice.high - slice.low);
+}
+
+/* Adds the slice's part to the squared norm of the whole gradient, unit by unit: the same bits on every rank of any
+ * layout. */
+static void update_norms(struct trm_strategy *strategy, struct interval slice)
+{
+  struct sync *s = strategy->impl;
+  for (size_t at = slice.low; at < slice.high; at += SYNC_UNIT) {
+    const size_t n = slice.high - at < SYNC_UNIT ? slice.high - at : SYNC_UNIT;
+    s->unit_norms[at / SYNC_UNIT] =
+      trm_optimizer_norm_squared(strategy->optimizer, strategy->device, at, n, strategy->g + at);
+  }
+}
+
+/* The same for the norms of tensors, of the weights and of the rule's direction, which it puts in the gradient's
+ * place. */
+static void update_tensor_norms(struct trm_strategy *strategy, const struct trm_update *update, struct interval slice)
+{
+  struct sync *s = strategy->impl;
+  const struct trm_optimizer *optimizer = strategy->optimizer;
+  const size_t at = slice.low, n = slice.high - at;
+  float *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
+  sync_states_at(s, at, state);
+  const struct trm_update_interval to = {at, n, strategy->w + at, state, NULL};
+  trm_optimizer_prepare(optimizer, strategy->device, update, &to, g);
+  trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, &to, g, s->tensor_norms);
+}
+
+bool sync_update_is_whole(const struct trm_strategy *strategy)
+{
+  return strategy->optimizer->clip > 0 || trm_optimizer_has_trust_ratios(strategy->optimizer);
+}
+
+void sync_update_bucket(struct trm_strategy *strategy, const struct bucket *bucket)
+{
+  const struct trm_update update = sync_make_update(strategy, strategy->rate, 0); /* the scale: of no use in norms */
+  const double began = trm_trace_begin();
+  if (strategy->optimizer->clip > 0)
+    update_norms(strategy, bucket->slice);
+  else if (trm_optimizer_has_trust_ratios(strategy->optimizer))
+    update_tensor_norms(strategy, &update, bucket->slice);
+  else
+    update_slice(strategy, &update, bucket->slice);
+  trm_trace_end(sync_update_is_whole(strategy) ? "norms" : "update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
+}
+
+/* Computes the squared norm of the whole summed gradient from those of all units. */
+static int update_gradient_norm(struct trm_strategy *strategy, double *norm_squared)
+{
+  struct sync *s = strategy->impl;
+  TRM_CHECK(sync_node_barrier(strategy));
+  *norm_squared = 0;
+  for (size_t i = 0; i < sync_units(strategy->elements); i++)
+    *norm_squared += s->unit_norms[i];
+  sync_reduce_model_norm(strategy, norm_squared);
+  return TRM_OK;
+}
+
+int sync_update_whole(struct trm_strategy *strategy)
+{
+  struct sync *s = strategy->impl;
+  const bool clips = strategy->optimizer->clip > 0;
+  double norm_squared = 0;
+  if (clips)
+    TRM_CHECK(update_gradient_norm(strategy, &norm_squared));
+  const struct trm_update update = sync_make_update(strategy, strategy->rate, norm_squared);
+  if (trm_optimizer_has_trust_ratios(strategy->optimizer)) {
+    for (int b = 0; b < s->buckets && clips; b++) /* without clipping they are made already */
+      update_tensor_norms(strategy, &update, s->bucket[b].slice);
+    TRM_CHECK(sync_node_barrier(strategy));
+    sync_ratios(strategy, &update, SYNC_UNIT, s->tensor_norms, s->ratios);
+  }
+  const double began = trm_trace_begin();
+  for (int b = 0; b < s->buckets; b++)
+    update_slice(strategy, &update, s->bucket[b].slice);
+  trm_trace_end("update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
+  return TRM_OK;
+}
