@@ -15,6 +15,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/real.h"
+#include "train/memory_files.h"
 
 static const char usage[] =
   "usage: trireme run [--restarts=N] -- LAUNCHER... trireme train [CONFIG.yaml] [--section.key=value ...]\n"
@@ -157,6 +158,18 @@ static int run_restart(struct run *r, int pause_s, struct timespec since, bool *
   return run_once(r, true, restart);
 }
 
+/* Removes the copies of the state in the memory of this machine and of the hosts (run.buddy): no job will read them, and
+ * the machines may be others' from now on. */
+static void run_remove_memory(const struct run *r)
+{
+  char *folder = r->options.run.buddy > 0 ? trm_memory_files_folder(TRM_MEMORY_ROOT, r->dir) : NULL;
+  if (folder)
+    trm_memory_files_remove(folder, false);
+  if (folder && r->hosts.count > 0)
+    run_hosts_remove(&r->hosts, &r->words, folder);
+  trm_free(folder);
+}
+
 static int run_with_restarts(struct run *r, int restarts)
 {
   struct timespec since;
@@ -171,6 +184,12 @@ static int run_with_restarts(struct run *r, int restarts)
     pause_s = pause_s < MAX_PAUSE_S / 2 ? 2 * pause_s : MAX_PAUSE_S;
   }
   run_segments_remove(since);
+  if (status == TRM_FAILED || status == TRM_STALLED) {
+    char *reason = trm_strdup(trm_error_text());
+    run_remove_memory(r);
+    trm_error(status, "%s", reason);
+    trm_free(reason);
+  }
   return restart ? trm_error_context(status, "run: %s: no restart is left of %d", r->dir, restarts) : status;
 }
 

@@ -70,23 +70,39 @@ static int hosts_wait(struct run_child *probe, int count)
   return signal;
 }
 
-int run_hosts_probe(const struct run_hosts *hosts, const struct run_words *words, struct run_hosts *answering)
+/* Runs a program once on each host, and sets child (count). Returns the signal that came meanwhile, or 0. */
+static int hosts_run(const struct run_hosts *hosts, const struct run_words *words, const char *const *program,
+                     struct run_child *child)
 {
-  struct run_child *probe = trm_alloc((size_t)hosts->count * sizeof *probe, "hosts");
-  *answering = (struct run_hosts){.ranks_per_host = hosts->ranks_per_host};
   setenv("SLURM_OVERLAP", "1", 1); /* srun waits for no step that ends on a lost node */
   for (int i = 0; i < hosts->count; i++) {
-    char **list = run_words_of_probe(words, hosts->name[i]);
-    if (run_child_start(&probe[i], list, true) != TRM_OK)
-      probe[i].status = -1;
+    char **list = run_words_on_host(words, hosts->name[i], program);
+    if (run_child_start(&child[i], list, true) != TRM_OK)
+      child[i].status = -1;
     run_words_free(list);
   }
-  const int signal = hosts_wait(probe, hosts->count);
+  return hosts_wait(child, hosts->count);
+}
+
+int run_hosts_probe(const struct run_hosts *hosts, const struct run_words *words, struct run_hosts *answering)
+{
+  static const char *const program[] = {"true", NULL};
+  struct run_child *probe = trm_alloc((size_t)hosts->count * sizeof *probe, "hosts");
+  *answering = (struct run_hosts){.ranks_per_host = hosts->ranks_per_host};
+  const int signal = hosts_run(hosts, words, program, probe);
   for (int i = 0; i < hosts->count; i++)
     if (!probe[i].runs && probe[i].status == 0)
       hosts_add(answering, hosts->name[i]);
   trm_free(probe);
   return signal;
+}
+
+void run_hosts_remove(const struct run_hosts *hosts, const struct run_words *words, const char *folder)
+{
+  const char *const program[] = {"rm", "-r", "-f", "--", folder, NULL};
+  struct run_child *child = trm_alloc((size_t)hosts->count * sizeof *child, "hosts");
+  hosts_run(hosts, words, program, child);
+  trm_free(child);
 }
 
 void run_hosts_free(struct run_hosts *hosts)

@@ -88,15 +88,19 @@ char **run_words_of_job(const struct run_words *words, const struct run_hosts *h
   return list;
 }
 
-char **run_words_of_probe(const struct run_words *words, const char *host)
+char **run_words_on_host(const struct run_words *words, const char *host, const char *const *program)
 {
   char *name = (char *)host;
   const struct run_hosts one = {.name = &name, .count = 1, .ranks_per_host = 1};
   const int launcher = words->train - 1;
-  char **list = trm_alloc(((size_t)launcher + 2) * sizeof *list, "the words of a command");
+  int count = 0;
+  while (program[count])
+    count++;
+  char **list = trm_alloc(((size_t)(launcher + count) + 1) * sizeof *list, "the words of a command");
   for (int i = 0; i < launcher; i++)
     list[i] = words_fill(words->word[i], &one);
-  list[launcher] = trm_strdup("true");
+  for (int i = 0; i < count; i++)
+    list[launcher + i] = trm_strdup(program[i]);
   return list;
 }
 

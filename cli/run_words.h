@@ -25,6 +25,7 @@ bool run_words_name_hosts(const struct run_words *words);
 /* Returns the words of a job on these hosts, then NULL: {hosts} is replaced by their names, separated by commas,
  * {nodes} by their number, {ranks} by that of their ranks. resumes: from the newest checkpoint. For run_words_free. */
 char **run_words_of_job(const struct run_words *words, const struct run_hosts *hosts, bool resumes);
-/* Returns the words that start the program `true` once on a host as the job would be. For run_words_free. */
-char **run_words_of_probe(const struct run_words *words, const char *host);
+/* Returns the words that start a program, by its words, which end with NULL, once on a host as the job would be. For
+ * run_words_free. */
+char **run_words_on_host(const struct run_words *words, const char *host, const char *const *program);
 void run_words_free(char **list);

@@ -245,19 +245,20 @@ static double layout_memory_gather_bytes(const struct trm_layout_job *job, const
   return FILE_BYTES + (divided || by_interval ? layout_memory_largest_tensor(job->full_model) + slice : 0);
 }
 
-/* Bytes of rank 0's copy of the state, from which checkpoints are written in the background (state_copy.h); without
- * the local states of asynchronous methods. */
+/* Bytes of rank 0's copies of the state: that from which checkpoints are written in the background (state_copy.h), and
+ * those in the node's memory (buddy.h); without the local states of asynchronous methods. */
 static double layout_memory_copy_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
                                        const struct trm_model *model, bool by_interval)
 {
   const enum trm_background_saves choice = job->options->run.background;
   const bool whole = layout->size[TRM_AXIS_PIPELINE] * layout->size[TRM_AXIS_TENSOR] == 1 && !by_interval;
   struct trm_optimizer optimizer;
-  if (choice == TRM_BACKGROUND_NO || (choice == TRM_BACKGROUND_AUTO && !whole && job->nodes > 1) ||
-      !trm_state_copy_is_used(job->options, job->rows) ||
-      trm_optimizer_create(&optimizer, job->options, model) != TRM_OK)
+  const bool used = choice != TRM_BACKGROUND_NO && (choice != TRM_BACKGROUND_AUTO || whole || job->nodes == 1) &&
+                    trm_state_copy_is_used(job->options, job->rows);
+  const int copies = used + (job->options->run.buddy > 0 ? 2 : 0);
+  if (copies == 0 || trm_optimizer_create(&optimizer, job->options, model) != TRM_OK)
     return 0;
-  return sizeof(float) * (double)job->full_model->parameters * (1 + optimizer.states);
+  return copies * sizeof(float) * (double)job->full_model->parameters * (1 + optimizer.states);
 }
 
 /* Bytes that MPI takes to add the largest message of a bucket of gradients (mpi/sync). Ranks that share memory send

@@ -29,6 +29,7 @@ trm_test_programs += \
 	tests/unit/test_images \
 	tests/unit/test_import \
 	tests/unit/test_kernels \
+	tests/unit/test_buddy \
 	tests/unit/test_local_state \
 	tests/unit/test_mapped \
 	tests/unit/test_memory \
@@ -90,6 +91,7 @@ tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/deferred_window
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trainer_SOURCES = tests/unit/test_trainer.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_unit_test_buddy_SOURCES = tests/unit/test_buddy.c $(trm_test_job_folder)
 tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
 tests_unit_test_plan_SOURCES = tests/unit/test_plan.c tests/support/pretend_device.c tests/support/pretend_device.h \
 	$(trm_program_extra)
@@ -249,6 +251,7 @@ trm_test_scripts += \
 	tests/installed.sh \
 	tests/readme.sh \
 	tests/background.sh \
+	tests/buddy.sh \
 	tests/bad_input.sh \
 	tests/combinations.sh \
 	tests/cuda.sh \

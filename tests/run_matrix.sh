@@ -15,7 +15,7 @@ case ${program##*/} in
   test_staleness | test_validation) ranks="1 3" ;;
   test_param_server | test_batch_assignment | test_async_peers) ranks="1 2 5" more="3 8 9" ;;
   test_async_turns) ranks="2 4" more=5 ;;
-  test_mapped | test_local_state | test_trace) ranks="1 2 3 4" ;;
+  test_mapped | test_local_state | test_trace | test_buddy) ranks="1 2 3 4" ;;
   test_pipeline | test_pipeline_versions | test_tensor) ranks="1 2 4" more=3 ;;
   test_zero | test_zero_state | test_device_ranks) ranks="1 2 3" more=4 ;;
   # each case creates its own communicators

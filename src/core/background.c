@@ -101,6 +101,14 @@ bool trm_background_failed(struct trm_background *b)
   return failed;
 }
 
+bool trm_background_is_idle(struct trm_background *b)
+{
+  pthread_mutex_lock(&b->lock);
+  const bool idle = !b->first;
+  pthread_mutex_unlock(&b->lock);
+  return idle;
+}
+
 int trm_background_wait(struct trm_background *b)
 {
   pthread_mutex_lock(&b->lock);

@@ -15,6 +15,7 @@ void trm_background_begin(struct trm_background *background, int (*function)(voi
  * its calls. */
 void trm_background_poll(bool (*done)(const void *context), const void *context);
 bool trm_background_failed(struct trm_background *background); /* a call has, since the last wait; does not wait */
+bool trm_background_is_idle(struct trm_background *background); /* all calls have returned; does not wait */
 /* Returns when all calls have returned, with the status and the message of the one that failed. */
 int trm_background_wait(struct trm_background *background);
 void trm_background_close(struct trm_background *background); /* waits; NULL is allowed */

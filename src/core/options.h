@@ -59,6 +59,7 @@ struct trm_run_options {
   char *dir, *resume, *group;
   char *sign, *verify_with; /* sources of keys (core/secret_key.h) */
   int64_t seed, lanes, checkpoint_every, keep, verify_every;
+  int64_t buddy; /* steps; 0: no copies */
   enum trm_background_saves background;
   bool overwrite, singletons;
   char *slow, *jitter, *outages; /* train/slowdown.h */

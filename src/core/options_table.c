@@ -142,6 +142,8 @@ const struct trm_option trm_option_table[] = {
   INT(run.checkpoint_every, "0", -1, INFINITY, "updates between checkpoints (0: after each epoch, -1: never)"),
   CHOICE(run.background, "auto", WORDS("auto", "yes", "no"),
    "write checkpoints while training goes on, from a copy in rank 0's node (auto: not of other nodes' states)"),
+  INT(run.buddy, "0", 0, INFINITY,
+   "updates between copies of the state in the memory of two nodes, which a restart reads if one is lost (0: none)"),
   INT(run.keep, "3", 1, INFINITY, "number of newest checkpoints to keep"),
   BOOL(run.overwrite, "no", "replace an earlier run in run.dir"),
   BOOL(run.singletons, "no", "allow processes that the launcher did not join into one job"),

@@ -12,6 +12,8 @@ libtrireme_la_SOURCES += \
 	src/train/pipeline_schedule.h \
 	src/train/buckets.c \
 	src/train/buckets.h \
+	src/train/buddy.c \
+	src/train/buddy.h \
 	src/train/budget.c \
 	src/train/budget.h \
 	src/train/dataset.c \
@@ -27,6 +29,8 @@ libtrireme_la_SOURCES += \
 	src/train/slowdown.c \
 	src/train/speeds.c \
 	src/train/slowdown.h \
+	src/train/memory_files.c \
+	src/train/memory_files.h \
 	src/train/modes.c \
 	src/train/rank_times.c \
 	src/train/rows.c \

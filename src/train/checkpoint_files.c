@@ -76,6 +76,16 @@ static int files_list(const struct trm_checkpoint_files *files, struct step_list
   return status;
 }
 
+int trm_checkpoint_files_newest_step(const struct trm_checkpoint_files *files, uint64_t *step, bool *any)
+{
+  struct step_list list;
+  const int status = files_list(files, &list);
+  *any = status == TRM_OK && list.count > 0;
+  *step = *any ? list.step[list.count - 1] : 0;
+  trm_free(list.step);
+  return status;
+}
+
 static void files_add_damaged(struct trm_checkpoint_files *files, uint64_t step)
 {
   files->damaged = trm_grow(files->damaged, &files->damaged_capacity, files->damaged_count, files->damaged_count + 1,

@@ -13,7 +13,7 @@ enum feature {
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
-  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, FEATURES
+  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -83,6 +83,7 @@ static const struct {
   [VERIFY] = {"run.verify_every", "--run.lanes=2 --run.verify_every=1", false},
   [NO_LANES] = {"a run without lanes (run.lanes=0)", "--run.lanes=0", false},
   [ENCRYPTED] = {"security.key", NULL, false}, /* needs a file with a key */
+  [BUDDY] = {"run.buddy", "--run.buddy=1", false},
 };
 
 static const struct {
@@ -148,6 +149,7 @@ static const struct {
   {VERIFY, NO_LANES, "only with lanes has a gradient the same bits on every rank"},
   {VERIFY, TENSOR, "several ranks compute a gradient together, and none of them could be named"},
   {VERIFY, SIMULATED, "its ranks are one process on one machine"},
+  {BUDDY, SIMULATED, "its ranks are one process on one machine"},
   {MEASURED, NO_FLUSH, "its batches overlap, and none is measured by itself"},
 };
 
@@ -221,6 +223,7 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [NO_LANES] = o->run.lanes == 0,
     [MEASURED] = strcmp(o->parallel.shares, "measured") == 0,
     [ENCRYPTED] = o->security.key[0] != '\0',
+    [BUDDY] = o->run.buddy > 0,
   };
   memcpy(has, in_use, sizeof in_use);
 }

@@ -217,7 +217,8 @@ bool trainer_epoch_done(const struct trainer *t)
 static uint64_t epochs_next_sync_step(const struct trainer *t)
 {
   const bool stops = t->splits.validation && t->strategy.snapshots == 0;
-  const int64_t every[] = {stops ? t->options->train.evaluate_every : 0, t->options->run.checkpoint_every};
+  const int64_t every[] = {stops ? t->options->train.evaluate_every : 0, t->options->run.checkpoint_every,
+                           t->options->run.buddy};
   const uint64_t now = t->strategy.updates, batch = (uint64_t)t->options->train.batch;
   const uint64_t left = t->data->rows - t->position;
   uint64_t next = now + (t->options->data.drop_last ? left / batch : (left + batch - 1) / batch);
@@ -261,6 +262,8 @@ static int epochs_run(struct trainer *t, const char **outcome)
     const bool early = !end && trainer_stops_early(t);
     const bool due =
       end || early || epochs_is_due(before, t->strategy.updates, save_every) || (epoch_done && save_every == 0);
+    if (!end && !early && !stop && epochs_is_due(before, t->strategy.updates, t->options->run.buddy))
+      TRM_CHECK(trainer_save_memory(t));
     if ((stop && t->options->simulate.gradients) || (due && save_every >= 0))
       TRM_CHECK(trainer_save(t, !(end || early || stop)));
     if (stop) {

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "train/local_state.h"
+#include "train/memory_files.h"
 #include "train/trainer.h"
 
 void trm_checkpoint_free(struct trm_checkpoint *checkpoint)
@@ -222,22 +223,75 @@ static int restart_read_head(struct trainer *t)
                    "resume from last.h5, or begin a new run with these weights by trireme export and model.init", path);
 }
 
+/* Sets *text on every rank to rank 0's, which may be NULL. Owned by the caller. Collective. */
+static void restart_broadcast_text(struct trainer *t, char **text)
+{
+  int32_t bytes = *text ? (int32_t)strlen(*text) + 1 : 0;
+  t->comm->ops->broadcast(t->comm, &bytes, 1, TRM_INT32, 0);
+  if (bytes > 0 && !*text)
+    *text = trm_alloc((size_t)bytes, "a path");
+  if (bytes > 0)
+    t->comm->ops->broadcast(t->comm, *text, (size_t)bytes, TRM_BYTE, 0);
+}
+
+/* -- copies in memory */
+
+void trainer_find_memory(struct trainer *t)
+{
+  const bool is_virtual = t->comm->ops->compute != NULL;
+  trm_free(t->saves.memory);
+  t->saves.memory = NULL;
+  if (is_virtual)
+    return;
+  struct trm_comm *node = t->comm->ops->split_node(t->comm, TRM_SHARE_NODE);
+  t->saves.node_first = t->comm->rank;
+  node->ops->broadcast(node, &t->saves.node_first, sizeof t->saves.node_first, TRM_BYTE, 0);
+  node->ops->release(node);
+  if (t->comm->rank == 0)
+    t->saves.memory = trm_memory_files_folder(TRM_MEMORY_ROOT, t->options->run.dir);
+  restart_broadcast_text(t, &t->saves.memory);
+}
+
+void trainer_remove_memory(struct trainer *t, bool others)
+{
+  if (t->saves.memory && t->saves.node_first == t->comm->rank)
+    trm_memory_files_remove(t->saves.memory, others);
+}
+
+/* Sets t->resume.path to a copy in memory that is no older than the newest checkpoint of the run directory, which is
+ * then not read: where the file system is slow, or has lost a disk, this is faster. Collective. */
+static int restart_find_copy(struct trainer *t)
+{
+  struct { uint64_t step; bool any; } newest = {0};
+  uint64_t step;
+  trainer_find_memory(t);
+  if (!t->saves.memory)
+    return TRM_OK;
+  const int status = t->comm->rank == 0 ? trm_checkpoint_files_newest_step(&t->files, &newest.step, &newest.any) : TRM_OK;
+  TRM_CHECK(trm_agree(t->comm, status));
+  t->comm->ops->broadcast(t->comm, &newest, sizeof newest, TRM_BYTE, 0);
+  const struct trm_checkpoint_files copies = {.run = t->saves.memory};
+  if (trm_buddy_find(t->comm, t->saves.node_first, t->modules->checkpoint, copies.run, newest.step, &step)) {
+    t->resume.from_memory = true;
+    t->resume.path = trm_checkpoint_files_path(&copies, step);
+    trm_info("run.resume=auto: the state of step %llu is in memory (run.buddy): the checkpoints in %s are not read",
+             (unsigned long long)step, t->options->run.dir);
+  }
+  return TRM_OK;
+}
+
 int trainer_open_checkpoint(struct trainer *t)
 {
-  int32_t bytes = 0;
   t->files.run = t->options->run.dir;
   if (t->options->run.resume[0] == '\0')
     return TRM_OK;
-  TRM_CHECK(trm_agree(t->comm, t->comm->rank == 0 ? restart_choose_file(t, &t->resume.path) : TRM_OK));
-  if (t->resume.path)
-    bytes = (int32_t)strlen(t->resume.path) + 1;
-  t->comm->ops->broadcast(t->comm, &bytes, 1, TRM_INT32, 0); /* all ranks read the same file */
-  if (bytes == 0)
-    return TRM_OK;
-  if (!t->resume.path)
-    t->resume.path = trm_alloc((size_t)bytes, "the checkpoint's path");
-  t->comm->ops->broadcast(t->comm, t->resume.path, (size_t)bytes, TRM_BYTE, 0);
-  return trm_agree(t->comm, restart_read_head(t));
+  if (strcmp(t->options->run.resume, "auto") == 0)
+    TRM_CHECK(restart_find_copy(t));
+  if (!t->resume.path) {
+    TRM_CHECK(trm_agree(t->comm, t->comm->rank == 0 ? restart_choose_file(t, &t->resume.path) : TRM_OK));
+    restart_broadcast_text(t, &t->resume.path); /* all ranks read the same file */
+  }
+  return t->resume.path ? trm_agree(t->comm, restart_read_head(t)) : TRM_OK;
 }
 
 void trainer_close_checkpoint(struct trainer *t)

@@ -1,24 +1,29 @@
 /* Checkpoints of a run. Rank 0 writes them: while training waits, or in the background from a copy of the state
  * (state_copy.h). At most one copy is being written; the next save waits for it. A
  * failure in the background counts as a request to stop (trainer_stop_requested), and is returned on all ranks by the
- * next save or the end of the run. */
+ * next save or the end of the run. Those in the memory of nodes (buddy.h) are written by a thread of their own, and
+ * their failures are warnings. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/ledger.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
 #include "train/stop.h"
 #include "train/trainer.h"
 
+/* step-N.h5, best.h5, or a copy in memory. */
+enum save_kind { SAVE_STEP, SAVE_BEST, SAVE_MEMORY };
+
 /* A file to write. The checkpoint has its position in the run and its arrays. */
 struct trainer_save {
   struct trainer *t;
   char *path;                        /* owned */
   struct trm_checkpoint checkpoint;  /* owns config, validation and undone; its other texts are the trainer's */
-  bool is_step;                      /* step-N.h5, not best.h5 */
+  enum save_kind kind;
   struct trainer_save *next;
 };
 
@@ -37,14 +42,15 @@ static char *save_config_text(const struct trainer *t)
 }
 
 /* Returns a file to write, with all that is known of the run beside its position and arrays. */
-static struct trainer_save *save_create(struct trainer *t, bool is_step)
+static struct trainer_save *save_create(struct trainer *t, enum save_kind kind)
 {
   struct trainer_save *save = trm_alloc(sizeof *save, "a checkpoint");
+  const struct trm_checkpoint_files *files = kind == SAVE_MEMORY ? &t->saves.buddy.files : &t->files;
   *save = (struct trainer_save){
     .t = t,
-    .is_step = is_step,
-    .path = is_step ? trm_checkpoint_files_path(&t->files, t->strategy.updates)
-                    : trm_format("%s/checkpoints/best.h5", t->options->run.dir),
+    .kind = kind,
+    .path = kind == SAVE_BEST ? trm_format("%s/checkpoints/best.h5", t->options->run.dir)
+                              : trm_checkpoint_files_path(files, t->strategy.updates),
     .checkpoint = {
       .seed = (uint64_t)t->options->run.seed,
       .batch = (uint64_t)t->options->train.batch,
@@ -93,10 +99,8 @@ static void save_set_position(struct trainer_save *save)
                        c->undones * sizeof *c->undone);
 }
 
-/* Writes the file. context: struct trainer_save. */
-static int save_write(void *context)
+static int save_write_file(struct trainer_save *save)
 {
-  struct trainer_save *save = context;
   struct trainer *t = save->t;
   struct trm_checkpoint *c = &save->checkpoint;
   trm_state_copy_await_all(&t->saves.copy);
@@ -104,10 +108,24 @@ static int save_write(void *context)
   for (int i = 0; i < c->states; i++)
     c->state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
   TRM_CHECK(t->modules->checkpoint->write(save->path, c, &t->full_model));
-  if (!save->is_step)
+  if (save->kind != SAVE_STEP)
     return TRM_OK;
   trm_checkpoint_files_saved(&t->files, c->updates, (size_t)t->options->run.keep);
   return trm_run_dir_audit_checkpoint(&t->run_dir, strrchr(save->path, '/') + 1, c->updates);
+}
+
+/* Writes the file. context: struct trainer_save. */
+static int save_write(void *context)
+{
+  struct trainer_save *save = context;
+  const int status = save_write_file(save);
+  if (save->kind != SAVE_MEMORY)
+    return status;
+  save->t->saves.buddy.written = status == TRM_OK;
+  if (status != TRM_OK)
+    trm_warn("run.buddy: no copy of the state of step %llu in memory: %s",
+             (unsigned long long)save->checkpoint.updates, trm_error_text());
+  return TRM_OK;
 }
 
 /* -- in the foreground */
@@ -135,9 +153,9 @@ static int save_next_local_states(void *context, int rank, const struct trm_loca
 }
 
 /* Rank 0. */
-static int save_gathered(struct trainer *t, bool is_step, struct save_sources *sources)
+static int save_gathered(struct trainer *t, enum save_kind kind, struct save_sources *sources)
 {
-  struct trainer_save *save = save_create(t, is_step);
+  struct trainer_save *save = save_create(t, kind);
   save_set_position(save);
   save->checkpoint.read_tensor = trm_model_gather_tensor;
   save->checkpoint.read_tensor_context = &sources->tensors;
@@ -161,7 +179,24 @@ static bool save_copy_is_local(const struct trainer *t)
   return local;
 }
 
-size_t trainer_saves_open(struct trainer *t)
+/* Prepares copies in memory. Returns the bytes that they take on this rank. Collective. */
+static int save_open_buddy(struct trainer *t, size_t *bytes)
+{
+  struct trainer_saves *saves = &t->saves;
+  const bool resumed = t->saved_at != UINT64_MAX && t->resume.from_memory;
+  const size_t state = trm_state_copy_bytes(t->comm, &t->full_model, &t->strategy);
+  const int status = trm_buddy_open(&saves->buddy, t->comm, saves->node_first, saves->memory,
+                                    resumed ? t->strategy.updates : UINT64_MAX, state);
+  if (saves->buddy.chunk && saves->in_background)
+    saves->copying = trm_background_open();
+  *bytes += saves->buddy.writes ? 2 * state : 0;
+  if (status != TRM_OK && !resumed)
+    trainer_remove_memory(t, false);
+  return status;
+}
+
+/* Prepares the copy for saves in the background. Returns its bytes on this rank. Collective. */
+static size_t save_open_background(struct trainer *t)
 {
   struct trainer_saves *saves = &t->saves;
   const enum trm_background_saves choice = t->options->run.background;
@@ -179,6 +214,16 @@ size_t trainer_saves_open(struct trainer *t)
   return trm_state_copy_bytes(t->comm, &t->full_model, &t->strategy);
 }
 
+int trainer_saves_open(struct trainer *t, size_t *bytes)
+{
+  *bytes = save_open_background(t);
+  trainer_find_memory(t);
+  if (t->options->run.buddy > 0)
+    TRM_CHECK(save_open_buddy(t, bytes));
+  trainer_remove_memory(t, t->options->run.buddy > 0);
+  return TRM_OK;
+}
+
 static void save_free_written(struct trainer_saves *saves)
 {
   while (saves->first) {
@@ -191,16 +236,22 @@ static void save_free_written(struct trainer_saves *saves)
 void trainer_saves_close(struct trainer *t)
 {
   trm_background_close(t->saves.background);
+  trm_background_close(t->saves.copying);
   save_free_written(&t->saves);
   trm_state_copy_free(&t->saves.copy);
+  trm_buddy_close(&t->saves.buddy);
+  trm_free(t->saves.memory);
 }
 
 int trainer_finish_save(const struct trainer *t)
 {
-  if (!t->saves.background)
+  const struct trainer_saves *saves = &t->saves;
+  if (!saves->background && !saves->copying)
     return TRM_OK;
   const enum trm_ledger_operation before = trm_ledger_enter(&(struct trm_ledger_call){.operation = TRM_LEDGER_WRITE});
-  const int status = trm_background_wait(t->saves.background);
+  if (saves->copying)
+    trm_background_wait(saves->copying); /* its failures are warnings */
+  const int status = saves->background ? trm_background_wait(saves->background) : TRM_OK;
   trm_ledger_leave(before);
   return status;
 }
@@ -237,13 +288,13 @@ static void save_begin(struct trainer_save *save)
     save->checkpoint.state[i] = saves->copy.state[i];
   save->next = saves->first;
   saves->first = save;
-  trm_background_begin(saves->background, save_write, save);
+  trm_background_begin(save->kind == SAVE_MEMORY ? saves->copying : saves->background, save_write, save);
 }
 
 /* Rank 0: begins to write a file of the state that the copy has. */
-static void save_begin_copied(struct trainer *t, bool is_step, int local_state_ranks)
+static void save_begin_copied(struct trainer *t, enum save_kind kind, int local_state_ranks)
 {
-  struct trainer_save *save = save_create(t, is_step);
+  struct trainer_save *save = save_create(t, kind);
   save_set_position(save);
   save->checkpoint.local_state_ranks = local_state_ranks;
   save->checkpoint.read_local_states = trm_state_copy_local_states;
@@ -254,14 +305,14 @@ static void save_begin_copied(struct trainer *t, bool is_step, int local_state_r
 /* -- both */
 
 /* Rank 0 writes the file, or begins to. Collective. */
-static int save_state(struct trainer *t, bool is_step, bool goes_on)
+static int save_state(struct trainer *t, enum save_kind kind, bool goes_on)
 {
   struct save_sources sources;
   struct trainer_saves *saves = &t->saves;
   const bool background = goes_on && saves->in_background;
   if (background && saves->step == t->strategy.updates) { /* best.h5 and step-N.h5 have the same arrays */
     if (t->comm->rank == 0)
-      save_begin_copied(t, is_step, saves->local_state_ranks);
+      save_begin_copied(t, kind, saves->local_state_ranks);
     return TRM_OK;
   }
   TRM_CHECK(trainer_await_save(t));
@@ -276,12 +327,12 @@ static int save_state(struct trainer *t, bool is_step, bool goes_on)
   int status = TRM_OK;
   if (t->comm->rank == 0)
     status = background ? trm_state_copy_take(&saves->copy, &sources.tensors, &sources.local_states)
-                        : save_gathered(t, is_step, &sources);
+                        : save_gathered(t, kind, &sources);
   trm_model_gather_end(&sources.tensors);
   trm_local_state_gather_end(&sources.local_states);
   saves->local_state_ranks = sources.local_states.ranks;
   if (background && status == TRM_OK && t->comm->rank == 0)
-    save_begin_copied(t, is_step, saves->local_state_ranks);
+    save_begin_copied(t, kind, saves->local_state_ranks);
   saves->pending = background;
   saves->step = background ? t->strategy.updates : UINT64_MAX;
   return trm_agree(t->comm, status); /* until then no rank changes what rank 0 gathers */
@@ -292,7 +343,7 @@ int trainer_save(struct trainer *t, bool goes_on)
   if (t->saved_at == t->strategy.updates)
     return TRM_OK;
   const double began = trm_trace_begin();
-  TRM_CHECK(save_state(t, true, goes_on));
+  TRM_CHECK(save_state(t, SAVE_STEP, goes_on));
   trm_trace_end("checkpoint", TRM_TRACE_WAIT, began, TRM_TRACE_NO_IDS);
   t->saved_at = t->strategy.updates;
   return TRM_OK;
@@ -301,9 +352,35 @@ int trainer_save(struct trainer *t, bool goes_on)
 int trainer_save_best(struct trainer *t, bool goes_on)
 {
   const double began = trm_trace_begin();
-  const int status = save_state(t, false, goes_on);
+  const int status = save_state(t, SAVE_BEST, goes_on);
   trm_trace_end("best checkpoint", TRM_TRACE_WAIT, began, TRM_TRACE_NO_IDS);
   return status;
+}
+
+/* True while rank 0 writes a file of an earlier state: a copy in memory would have to wait for it. Collective. */
+static bool save_is_under_way(const struct trainer *t)
+{
+  const struct trainer_saves *saves = &t->saves;
+  int32_t busy = saves->pending && saves->step != t->strategy.updates && saves->background &&
+                 !trm_background_is_idle(saves->background);
+  t->comm->ops->broadcast(t->comm, &busy, 1, TRM_INT32, 0);
+  return busy;
+}
+
+int trainer_save_memory(struct trainer *t)
+{
+  struct trm_buddy *buddy = &t->saves.buddy;
+  if (save_is_under_way(t))
+    return TRM_OK;
+  const double began = trm_trace_begin();
+  TRM_CHECK(save_state(t, SAVE_MEMORY, true));
+  buddy->step = t->strategy.updates;
+  if (t->saves.copying)
+    trm_background_begin(t->saves.copying, trm_buddy_exchange, buddy);
+  else if (buddy->writes || buddy->receives)
+    trm_buddy_exchange(buddy);
+  trm_trace_end("copy in memory", TRM_TRACE_WAIT, began, TRM_TRACE_NO_IDS);
+  return TRM_OK;
 }
 
 int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at)
@@ -315,7 +392,7 @@ int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point
   TRM_CHECK(trainer_await_save(t));
   trm_ledger_set_phase(TRM_LEDGER_CHECKPOINT, at->step);
   if (t->comm->rank == 0) {
-    struct trainer_save *save = save_create(t, false);
+    struct trainer_save *save = save_create(t, SAVE_BEST);
     struct trm_checkpoint *c = &save->checkpoint;
     c->epoch = at->epoch - 1;
     c->position = t->position - (t->samples - at->samples);

@@ -22,6 +22,8 @@ bool trm_state_copy_is_used(const struct trm_options *o, size_t rows)
   uint64_t first = o->run.checkpoint_every > 0 ? (uint64_t)o->run.checkpoint_every : epoch;
   if (o->train.evaluate_every > 0 && (uint64_t)o->train.evaluate_every < first)
     first = (uint64_t)o->train.evaluate_every;
+  if (o->run.buddy > 0 && (uint64_t)o->run.buddy < steps)
+    return true;
   return o->run.checkpoint_every >= 0 && first < steps;
 }
 

@@ -264,15 +264,17 @@ static int train_set_costs(struct trainer *t, double before)
 
 /* Plans what rank 0 gathers, tensors and then local states: for checkpoints, and at the end to hash the weights.
  * Collective. */
-static void train_plan_gathering(struct trainer *t)
+static int train_plan_gathering(struct trainer *t)
 {
-  size_t *bytes = &t->budget.part[TRM_BUDGET_CHECKPOINT], states = 0;
+  size_t *bytes = &t->budget.part[TRM_BUDGET_CHECKPOINT], states = 0, copies;
   if (!t->options->simulate.gradients)
-    return;
+    return TRM_OK;
   *bytes = trm_model_gather_bytes(t->grid, &t->strategy, &t->full_model, &t->model);
   if (t->options->run.checkpoint_every >= 0)
     states = trm_local_state_gather_bytes(t->comm, t->strategy.local_state, t->strategy.local_states);
-  *bytes = (states > *bytes ? states : *bytes) + trainer_saves_open(t);
+  TRM_CHECK(trainer_saves_open(t, &copies));
+  *bytes = (states > *bytes ? states : *bytes) + copies;
+  return TRM_OK;
 }
 
 /* The ranks agree on what depends on their devices. Collective. */
@@ -369,7 +371,7 @@ static int train_begin(struct trainer *t)
   TRM_CHECK(trm_agree(t->comm, status));
   trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);
   trm_budget_first_step(&t->budget, &t->model);
-  train_plan_gathering(t);
+  TRM_CHECK(train_plan_gathering(t));
   train_log_setup(t);
   return TRM_OK;
 }
@@ -512,11 +514,14 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
   int status = train_set_up(&t);
   if (status == TRM_OK && train_has_finished(&t)) {
     result->status = "finished";
+    trainer_remove_memory(&t, false);
     trm_info("%s: the run has finished: nothing is left to train, its files are unchanged", options->run.dir);
   } else if (status == TRM_OK) {
     status = train_begin(&t);
     if (status == TRM_OK)
       status = train_run(&t);
+    if (status == TRM_OK || status == TRM_STOPPED) /* the newest checkpoint is a file of the run directory */
+      trainer_remove_memory(&t, false);
   }
   train_tear_down(&t);
   return status;

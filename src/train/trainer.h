@@ -3,6 +3,7 @@
 
 #include "core/axis.h"
 #include "core/background.h"
+#include "train/buddy.h"
 #include "train/budget.h"
 #include "train/checkpoint_files.h"
 #include "train/device_batch.h"
@@ -135,6 +136,11 @@ struct trainer_saves {
   struct trm_state_copy copy;
   struct trm_background *background; /* owned; NULL: the rank neither copies nor writes */
   struct trainer_save *first;        /* rank 0: those since the latest trainer_await_save, owned */
+  /* copies in the memory of nodes, with run.buddy */
+  struct trm_buddy buddy;
+  struct trm_background *copying;    /* writes and sends them; owned; NULL: the rank does not, or in the foreground */
+  char *memory;                      /* folder of this run's copies in the memory of each node, owned; NULL: none yet */
+  int node_first;                    /* the first rank of this rank's node */
 };
 
 struct trainer {
@@ -180,6 +186,7 @@ struct trainer {
   struct {
     char *path;                       /* owned; NULL: a new run, or the checkpoint has been restored */
     struct trm_checkpoint checkpoint; /* without arrays */
+    bool from_memory;                 /* the file is a copy in the memory of a node (run.buddy) */
   } resume;
   struct trm_checkpoint_files files;
   struct trainer_saves saves;
@@ -340,8 +347,9 @@ void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 
 /* Checkpoints (save.c). All are collective but for finish, await_copy and stop_requested. */
 int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather); /* trm_model_gather_begin, of t */
-/* Prepares saves in the background, by run.background. Returns the bytes of memory that they take on this rank. */
-size_t trainer_saves_open(struct trainer *t);
+/* Prepares saves in the background, by run.background, and in memory, by run.buddy; removes copies in memory of earlier
+ * runs. *bytes: of memory that they take on this rank. */
+int trainer_saves_open(struct trainer *t, size_t *bytes);
 void trainer_saves_close(struct trainer *t); /* waits for a save that is under way */
 /* Waits until this rank's state may change: before its first call of the strategy's grad_ready or step in a step. Not
  * collective. */
@@ -350,6 +358,9 @@ void trainer_await_copy(struct trainer *t);
  * be written in the background; then a failure of this save is returned by the next one or by trainer_await_save. */
 int trainer_save(struct trainer *t, bool goes_on);
 int trainer_save_best(struct trainer *t, bool goes_on); /* writes checkpoints/best.h5 */
+/* Copies the state to the memory of two nodes (buddy.h), in the background as other saves; while a file is being written
+ * it does nothing. A failure to copy is a warning. */
+int trainer_save_memory(struct trainer *t);
 /* Writes checkpoints/best.h5 of the weights of evaluations as of an earlier step, without optimizer states: for
  * evaluation and model.init, not for resuming. */
 int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at);
@@ -367,5 +378,10 @@ char *trainer_validation_text(const struct trainer *t);
  * collective. */
 int trainer_open_checkpoint(struct trainer *t);
 void trainer_close_checkpoint(struct trainer *t);
+/* Sets the folder of this run's copies in memory; with a virtual network there is none. */
+void trainer_find_memory(struct trainer *t);
+/* Removes the folders of copies in memory that are of runs in this run directory: of this run, too, or only of
+ * `others`. Not collective: the first rank of each node does it. */
+void trainer_remove_memory(struct trainer *t, bool others);
 /* Sets initial weights, or the state of the checkpoint, which is closed in any case. */
 int trainer_init_or_resume(struct trainer *t);
