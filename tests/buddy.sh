@@ -5,16 +5,8 @@
 # left in memory.
 set -u
 . "$(dirname "$0")/lib.sh"
-TRIREME=$(realpath "$TRIREME")
-export TRIREME
-if [ -z "${IN_NAMESPACES-}" ]; then # in its own: all processes and links end with this one
-  [ "$(id -u)" = 0 ] || skip "namespaces need root"
-  command -v ip nsenter > /dev/null || skip "no ip or nsenter here (Debian: iproute2 util-linux)"
-  case $("$TRIREME" --version) in *MPICH*) ;; *) skip "written for MPICH's launcher" ;; esac
-  isolate=(unshare --net --mount --pid --fork --kill-child --mount-proc)
-  "${isolate[@]}" ip link add test type bridge > /dev/null 2>&1 || skip "no namespaces or bridges here"
-  IN_NAMESPACES=yes exec "${isolate[@]}" bash "$0" "$@"
-fi
+. "$(dirname "$0")/hosts_lib.sh"
+isolate "$@"
 scratch
 mount -t tmpfs -o size=64m tmpfs /dev/shm || fail "no memory for this test"
 digits 2000 100
@@ -139,53 +131,19 @@ nothing_left "no restart"
 pass "trireme run removes the copies when no restart is left"
 
 # -- two hosts, of which one is lost
-ip link set lo up
-ip link add bridge type bridge
-ip link set bridge up
-ip addr add 10.77.0.254/24 dev bridge
-# start_host NUMBER: the process ID of a shell stands for the host
-start_host() {
-  local i=$1 pid
-  rm -f "host.10.77.0.$i"
-  unshare --net --uts --ipc --mount bash -c "hostname host$i && mount -t tmpfs tmpfs /dev/shm && ip link set lo up &&
-    echo \$\$ > host.10.77.0.$i && exec sleep 600" &
-  until [ -s "host.10.77.0.$i" ] || ! kill -0 $! 2> /dev/null; do sleep 0.02; done
-  pid=$(cat "host.10.77.0.$i") || fail "host $i did not start"
-  ip link delete "port$i" 2> /dev/null
-  ip link add "port$i" type veth peer name eth0 netns "$pid"
-  ip link set "port$i" master bridge up
-  nsenter --target "$pid" --net bash -c "ip addr add 10.77.0.$i/24 dev eth0 && ip link set eth0 up" || fail "host $i"
-}
-start_host 1
-start_host 2
+start_hosts 2
 run 1 lanes --run.buddy=0 --run.lanes=2
-# in place of ssh: enter [OPTION...] HOST COMMAND...
-cat > enter << 'EOT'
-#!/bin/bash
-while [[ $1 == -* ]]; do shift; done
-exec nsenter --target "$(cat "${0%/*}/host.$1")" --net --uts --ipc --mount bash -c "${*:2}"
-EOT
-chmod +x enter
-# lose HOST: ends all its processes, and with them its memory
-lose() {
-  local pid place
-  pid=$(cat "host.10.77.0.$1")
-  place=$(readlink "/proc/$pid/ns/mnt")
-  for process in /proc/[0-9]*; do
-    [ "$(readlink "$process/ns/mnt" 2> /dev/null)" = "$place" ] && kill -KILL "${process#/proc/}" 2> /dev/null
-  done
-}
-# The second host is lost, then in another run the first one, which had rank 0.
-for lost in 2 1; do
+# The first host is lost, which had rank 0; then in another run the second one.
+for lost in 1 $(all_cases && echo 2); do
   name=lost$lost
-  [ $lost = 2 ] || start_host 2
+  [ "$lost" = 1 ] || start_host 1
   timeout -k 5 110 "$TRIREME" run --hosts=10.77.0.1,10.77.0.2 -- \
-    mpiexec -launcher ssh -launcher-exec "$work/enter" -iface bridge -hosts {hosts} -n {ranks} \
-    "$TRIREME" train config.yaml --run.dir=$name --run.lanes=2 --run.checkpoint_every=5000 --run.stall_after=1 \
-    --run.stall_abort=2 > $name.log 2>&1 &
+    $mpiexec_hosts -hosts {hosts} -n {ranks} \
+    "$TRIREME" train config.yaml --run.dir="$name" --run.lanes=2 --run.checkpoint_every=5000 --run.stall_after=1 \
+    --run.stall_abort=2 > "$name.log" 2>&1 &
   job=$!
   until [ "$(last_step $name 2> /dev/null || echo 0)" -ge 220 ] 2> /dev/null || ! kill -0 $job; do sleep 0.02; done
-  lose $lost
+  lose_host "$lost"
   until grep -q 'run: restart 1 of' $name.log || ! kill -0 $job; do sleep 0.02; done
   reached=$(last_step $name)
   wait $job
@@ -199,7 +157,7 @@ for lost in 2 1; do
   pass "host $lost is lost: step $reached, resumed from memory at step $step"
   equal lanes $name "host $lost is lost"
   for host in 1 2; do
-    [ $host = $lost ] || [ -z "$(nsenter --target "$(cat host.10.77.0.$host)" --mount ls /dev/shm | grep trireme-)" ] ||
+    [ $host = "$lost" ] || [ -z "$(on_host $host ls /dev/shm | grep trireme-)" ] ||
       fail "host $lost: copies are left on host $host"
   done
 done

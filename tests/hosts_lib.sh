@@ -11,6 +11,7 @@
 #   place                    all ranks on this machine, as before
 #   on_host 2 COMMAND...     runs a command there
 #   sent_by 2                bytes that the host has sent so far
+#   lose_host 2              ends all its processes, and with them its memory; start_host 2: starts it again
 
 # isolate ARGUMENT...: those of the script
 isolate() {
@@ -41,9 +42,32 @@ cores_of() {
           print substr(list, 2) }'
 }
 
-# start_hosts N: in the folder of scratch. A host is the namespaces of a process that sleeps.
+# start_host NUMBER: a host is the namespaces of a process that sleeps
+start_host() {
+  local i=$1 pid
+  rm -f "host.10.77.0.$i"
+  unshare --net --uts --ipc --mount bash -c "hostname host$i && mount -t tmpfs tmpfs /dev/shm && ip link set lo up &&
+    echo \$\$ > host.10.77.0.$i && exec sleep infinity" &
+  until [ -s "host.10.77.0.$i" ] || ! kill -0 $! 2> /dev/null; do sleep 0.02; done
+  disown $!
+  pid=$(host_pid "$i") || fail "host $i did not start"
+  ip link delete "port$i" 2> /dev/null
+  ip link add "port$i" type veth peer name eth0 netns "$pid"
+  ip link set "port$i" master bridge up
+  on_host "$i" bash -c "ip addr add 10.77.0.$i/24 dev eth0 && ip link set eth0 up" || fail "host $i"
+}
+
+lose_host() {
+  local place process
+  place=$(readlink "/proc/$(host_pid "$1")/ns/mnt")
+  for process in /proc/[0-9]*; do
+    [ "$(readlink "$process/ns/mnt" 2> /dev/null)" = "$place" ] && kill -KILL "${process#/proc/}" 2> /dev/null
+  done
+}
+
+# start_hosts N: in the folder of scratch
 start_hosts() {
-  local i pid
+  local i
   hosts=$1
   ip link set lo up
   ip link add bridge type bridge
@@ -51,13 +75,7 @@ start_hosts() {
   ip addr add 10.77.0.254/24 dev bridge
   for i in $(seq "$1"); do
     cores_of "$i" "$1" > "cores.10.77.0.$i"
-    unshare --net --uts --ipc --mount bash -c "hostname host$i && mount -t tmpfs tmpfs /dev/shm && ip link set lo up &&
-      echo \$\$ > host.10.77.0.$i && exec sleep infinity" &
-    until [ -s "host.10.77.0.$i" ] || ! kill -0 $! 2> /dev/null; do sleep 0.02; done
-    pid=$(host_pid "$i") || fail "host $i did not start"
-    ip link add "port$i" type veth peer name eth0 netns "$pid"
-    ip link set "port$i" master bridge up
-    on_host "$i" bash -c "ip addr add 10.77.0.$i/24 dev eth0 && ip link set eth0 up" || fail "host $i"
+    start_host "$i"
   done
   # the launcher in place of ssh: enter [OPTION...] HOST COMMAND...
   cat > enter << 'EOT'

@@ -234,7 +234,7 @@ static void test_names(void)
 
 static void test_folder(void)
 {
-  const struct trm_input_spec spec = {.features = 127, .classes = 7, .shape = {127}, .dims = 1};
+  const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {127}}, .target = TRM_TARGET_CLASS, .classes = 7};
   job_folder();
   memory = trm_format("%s/%d", folder, world->rank);
   run_folder = trm_format("%s/trireme-0123456789abcdef-0123456789abcdef", memory);
