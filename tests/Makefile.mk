@@ -335,6 +335,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/mutations/data.sh \
 	tests/mutations/kernels.sh \
 	tests/mutations/layers.sh \
+	tests/mutations/memory.sh \
 	tests/mutations/sync.sh \
 	tests/mutations/trainer.sh \
 	tests/reference/check_onnx.py \
