@@ -80,12 +80,16 @@ libtrireme_la_SOURCES += \
 	mpi/real.c \
 	mpi/real.h \
 	mpi/real_calls.c \
+	mpi/real_coll.c \
 	mpi/real_group.c \
 	mpi/real_launch.c \
 	mpi/real_ledger.c \
+	mpi/real_library.c \
+	mpi/real_message.c \
 	mpi/real_node.c \
 	mpi/real_polling.c \
 	mpi/real_private.h \
+	mpi/real_progress.c \
 	mpi/real_stage.c \
 	mpi/real_window.c \
 	mpi/strategies.c \

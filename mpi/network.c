@@ -18,7 +18,9 @@ static int network_run_process(const struct trm_options *options, struct trm_com
 
 static int network_start_mpi(const struct trm_options *options, struct trm_comm **world)
 {
-  return trm_comm_start(NULL, NULL, options->run.singletons, world);
+  TRM_CHECK(trm_comm_start(NULL, NULL, options->run.singletons, world));
+  trm_comm_set_progress(*world, options->parallel.progress);
+  return TRM_OK;
 }
 
 static int network_start_self(const struct trm_options *options, struct trm_comm **world)

@@ -168,7 +168,7 @@ void real_call_begin(struct trm_calls *calls, int owner, void *head, const void 
   call->out = out;
   call->message = (struct call_message){.slot = slot, .stage = stage, .in_bytes = in_bytes, .out_bytes = out_bytes};
   memcpy(call->message.head, head, calls->plan.head_bytes);
-  *request = real_request_create(2 + (size_t)sends + (size_t)receives, false);
+  *request = real_request_create(calls->comm, 2 + (size_t)sends + (size_t)receives, false);
   (*request)->call = call;
   MPI_Request *next = (*request)->mpi;
   MPI_Isend(&call->message, (int)calls_head_bytes(calls), MPI_BYTE, owner, TAG_HEAD, mpi, next++);

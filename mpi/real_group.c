@@ -7,6 +7,22 @@
 #include "core/memory.h"
 #include "mpi/real_private.h"
 
+/* TRM_NODE_SIZE=k takes each k ranks of the job in a row as a node, to test several nodes on one machine; 0: not set. */
+static int real_group_node_size(void)
+{
+  const char *size = getenv("TRM_NODE_SIZE");
+  return size ? atoi(size) : 0;
+}
+
+/* True if the ranks of mpi are on several nodes. Collective over mpi. */
+static bool real_group_has_nodes(MPI_Comm mpi, const struct real_job *job)
+{
+  const int size = real_group_node_size(), node = size > 0 ? job->rank / size : 0;
+  int highest[] = {job->host, -job->host, node, -node};
+  MPI_Allreduce(MPI_IN_PLACE, highest, 4, MPI_INT, MPI_MAX, mpi);
+  return highest[0] != -highest[1] || highest[2] != -highest[3];
+}
+
 struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool shares_memory)
 {
   if (mpi == MPI_COMM_NULL)
@@ -14,7 +30,8 @@ struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool sh
   struct real_comm *real = trm_alloc(sizeof *real, "a communicator");
   real->mpi = mpi;
   real->shares_memory = shares_memory;
-  real->window_errhandler = parent->window_errhandler;
+  real->job = parent->job;
+  real->over_messages = real_group_has_nodes(mpi, parent->job);
   real->max_begin_bytes = parent->max_begin_bytes;
   real->group = real_ledger_group(mpi, parent);
   real->base.ops = parent->base.ops;
@@ -23,7 +40,7 @@ struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool sh
   MPI_Comm_rank(mpi, &real->base.rank);
   MPI_Comm_size(mpi, &real->base.size);
   real->messages = real->base;
-  real->messages.ops = &real_ops;
+  real->messages.ops = &real_message_ops;
   real->coll.comm = &real->messages;
   if (shares_memory && real->base.size > 1)
     real_node_barrier_create(real);
@@ -97,8 +114,7 @@ static MPI_Comm real_group_split_and_free(MPI_Comm mpi, int color)
   return group;
 }
 
-/* TRM_SHARE_NUMA is TRM_SHARE_NODE where not every rank is bound to one NUMA node. TRM_NODE_SIZE=k takes each k ranks
- * of the job in a row as a node: to test several nodes on one machine. */
+/* TRM_SHARE_NUMA is TRM_SHARE_NODE where not every rank is bound to one NUMA node. */
 struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   MPI_Comm node;
@@ -114,12 +130,8 @@ struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain)
     if (lowest >= 0)
       node = real_group_split_and_free(node, numa);
   }
-  const char *size_text = getenv("TRM_NODE_SIZE");
-  const int size = size_text ? atoi(size_text) : 0;
-  if (size > 0) {
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    node = real_group_split_and_free(node, rank / size);
-  }
+  const int size = real_group_node_size();
+  if (size > 0)
+    node = real_group_split_and_free(node, real_of(comm)->job->rank / size);
   return real_wrap(node, real_of(comm), true);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/memory.h"
 #include "core/status.h"
 #include "mpi/real.h"
 #include "mpi/real_private.h"
@@ -116,6 +117,16 @@ static int launch_check_threads(int provided)
                    trm_comm_library());
 }
 
+/* Returns the lowest rank of the job on this host. */
+static int launch_find_host(int rank)
+{
+  MPI_Comm host;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  MPI_Bcast(&rank, 1, MPI_INT, 0, host);
+  MPI_Comm_free(&host);
+  return rank;
+}
+
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world)
 {
   int provided, size, rank;
@@ -134,16 +145,21 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
   }
   trm_set_abort(launch_abort_job);
 
-  struct real_comm job = {.base.ops = &real_ledger_ops, .max_begin_bytes = REAL_MAX_BEGIN_BYTES};
+  struct real_job *job = trm_alloc(sizeof *job, "a job");
+  struct real_comm parent = {.base.ops = &real_ledger_ops, .job = job, .max_begin_bytes = REAL_MAX_BEGIN_BYTES};
   MPI_Errhandler errhandler;
   MPI_Comm_create_errhandler(launch_on_error, &errhandler);
-  MPI_Win_create_errhandler(launch_on_window_error, &job.window_errhandler);
+  MPI_Win_create_errhandler(launch_on_window_error, &job->window_errhandler);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, errhandler); /* inherited by derived communicators */
   MPI_Errhandler_free(&errhandler);                    /* communicators keep a reference */
   MPI_Comm duplicate;
   MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
-  job.base.device_memory = launch_device_memory();
-  *world = real_wrap(duplicate, &job, false);
+  parent.base.device_memory = launch_device_memory();
+  job->rank = rank;
+  job->host = launch_find_host(rank);
+  real_progress_init(&job->progress);
+  *world = real_wrap(duplicate, &parent, false);
+  job->has_nodes = real_of(*world)->over_messages;
   (*world)->role = TRM_COMM_JOB;
   return TRM_OK;
 }
@@ -151,9 +167,12 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
 void trm_comm_stop(struct trm_comm *world)
 {
   /* keeps ranks alive while others need their replies (see mpi/ucx_yield.c) */
+  struct real_job *job = real_of(world)->job;
+  real_progress_end(&job->progress);
   MPI_Barrier(real_of(world)->mpi);
-  MPI_Errhandler_free(&real_of(world)->window_errhandler);
+  MPI_Errhandler_free(&job->window_errhandler);
   real_release(world);
+  trm_free(job);
   trm_set_abort(NULL);
   MPI_Finalize();
 }

@@ -17,7 +17,7 @@ void real_node_barrier_create(struct real_comm *real)
   MPI_Aint bytes = real->base.rank == 0 ? 4096 : 0; /* a page, to avoid false sharing */
   int unit;
   MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, real->mpi, &local, &real->barrier_window);
-  MPI_Win_set_errhandler(real->barrier_window, real->window_errhandler);
+  MPI_Win_set_errhandler(real->barrier_window, real->job->window_errhandler);
   MPI_Win_shared_query(real->barrier_window, 0, &bytes, &unit, &real->barrier);
   if (real->base.rank == 0)
     atomic_init(&real->barrier->arrived, 0);
@@ -30,8 +30,8 @@ void real_node_barrier_free(struct real_comm *real)
   real->barrier = NULL;
 }
 
-/* Spins briefly, then yields. After 1 ms it also makes MPI progress: a peer may need it for a transfer before it
- * reaches the barrier. */
+/* Spins briefly, then yields. It takes collectives over messages further; after 1 ms it also makes MPI progress: a
+ * peer may need it for a transfer before it reaches the barrier. */
 void real_node_barrier_wait(struct real_comm *real)
 {
   _Atomic uint64_t *arrived = &real->barrier->arrived;
@@ -43,6 +43,7 @@ void real_node_barrier_wait(struct real_comm *real)
   const double since = MPI_Wtime();
   while (atomic_load_explicit(arrived, memory_order_acquire) < all) {
     real_pause(since);
+    real_schedules_advance(real->job);
     if (MPI_Wtime() - since > 1e-3)
       real_probe(real->mpi);
   }
@@ -114,7 +115,7 @@ int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, str
   struct real_shared *handle = trm_alloc(sizeof *handle, what);
   void *local;
   MPI_Win_allocate_shared((MPI_Aint)length, 1, MPI_INFO_NULL, real->mpi, &local, &handle->window);
-  MPI_Win_set_errhandler(handle->window, real->window_errhandler);
+  MPI_Win_set_errhandler(handle->window, real->job->window_errhandler);
   *shared = (struct trm_shared){
     .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .bytes = bytes, .handle = handle};
   /* an empty segment may have no address: uses that of the next one */

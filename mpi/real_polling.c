@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "core/context.h"
-#include "core/memory.h"
 #include "mpi/real.h"
 #include "mpi/real_private.h"
 
@@ -45,6 +44,7 @@ void real_probe(MPI_Comm mpi)
 
 void real_progress(struct trm_comm *comm)
 {
+  real_schedules_advance(real_of(comm)->job);
   real_probe(real_of(comm)->mpi);
   sched_yield();
 }
@@ -62,6 +62,7 @@ void real_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *c
       since = MPI_Wtime();
       continue;
     }
+    real_schedules_advance(real->job);
     real_probe(real->mpi);
     real_pause(since);
   }
@@ -82,39 +83,24 @@ void real_sleep_until(struct trm_comm *comm, double when, bool progress)
 
 /* -- requests */
 
-struct trm_request *real_request_create(size_t count, bool collective)
-{
-  struct trm_request *request = trm_alloc(sizeof *request + count * sizeof(MPI_Request), "a request");
-  request->count = (int)count;
-  request->collective = collective;
-  return request;
-}
-
 bool real_test(struct trm_request **request)
 {
   struct trm_request *r = *request;
   if (!r)
     return true;
-  for (; r->completed < r->count; r->completed++) {
-    int complete;
-    MPI_Test(&r->mpi[r->completed], &complete, MPI_STATUS_IGNORE);
-    if (!complete)
-      return false;
+  if (!r->schedule) {
+    real_schedules_advance(r->comm->job);
+    return real_message_test(request);
   }
-  if (!coll_schedule_test(&r->schedule))
-    return false;
-  if (r->call)
-    real_call_end(r->call);
-  trm_free(r);
-  *request = NULL;
-  return true;
+  return real_schedule_test(r->comm, &r->schedule) && real_message_test(request);
 }
 
+/* MPI_Wait takes no collective over messages further. */
 void real_wait(struct trm_request **request)
 {
   struct trm_request *r = *request;
   const double since = MPI_Wtime(), max_s = r && r->collective ? 50e-6 : 1e-3;
-  while (r && !real_is_oversubscribed() && r->completed < r->count)
+  while (r && !real_is_oversubscribed() && r->completed < r->count && !real_schedules_exist(r->comm->job))
     MPI_Wait(&r->mpi[r->completed++], MPI_STATUS_IGNORE);
   while (!real_test(request))
     real_polling_pause(since, max_s);

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "core/comm.h"
@@ -23,10 +24,30 @@ struct real_node_barrier {
   _Atomic uint64_t arrived;
 };
 
+/* real_progress.c */
+struct real_progress {
+  enum trm_progress by;       /* parallel.progress */
+  pthread_mutex_t lock;       /* of what follows but `threaded`, and of the communicators' coll */
+  pthread_cond_t begun;       /* a collective has */
+  struct real_comm *first;    /* list of communicators with collectives */
+  atomic_int schedules;       /* all that are not complete, or not yet known to be, on all communicators */
+  bool stop;                  /* the thread */
+  bool threaded;              /* of the main thread */
+  pthread_t thread;
+};
+
+/* Of the job, at this rank: shared by its communicators. */
+struct real_job {
+  MPI_Errhandler window_errhandler;
+  int rank, host; /* rank: in the job; host: lowest rank of the job on the same host */
+  bool has_nodes;       /* several */
+  struct real_progress progress;
+};
+
 struct real_comm {
   struct trm_comm base;
   MPI_Comm mpi;
-  MPI_Errhandler window_errhandler; /* of all windows made of it; owned by the communicator of the job */
+  struct real_job *job;             /* not owned */
   size_t max_begin_bytes;           /* REAL_MAX_BEGIN_BYTES; smaller in tests */
   bool shares_memory;               /* made by split_node, or split from such a communicator */
   /* where shares_memory and size > 1: */
@@ -34,8 +55,11 @@ struct real_comm {
   struct real_node_barrier *barrier; /* in shared memory */
   uint64_t barriers_entered;         /* barriers that this rank has entered */
   struct trm_calls *attended;        /* list of those that this rank answers in wait_until */
-  struct trm_comm messages;          /* base without the ledger: for messages of collectives */
-  struct coll coll;                  /* the schedules of the communicator, over `messages` */
+  bool over_messages;                /* its collectives: its ranks are on several nodes. Tests set it on all ranks */
+  struct trm_comm messages;          /* base with real_message_ops alone */
+  struct coll coll;                  /* its collectives over messages; under the lock of job->progress */
+  bool in_progress;                  /* in the list of job->progress */
+  struct real_comm *next_in_progress;
   uint64_t group, collectives;       /* for the ledger: equal on its ranks; collectives that this rank has begun */
 };
 
@@ -50,9 +74,16 @@ static inline int real_chunk_size(size_t from, size_t count, size_t chunk)
   return (int)(count - from < chunk ? count - from : chunk);
 }
 
+/* Parts of at most `chunk` elements, at least one. */
+static inline size_t real_chunk_count(size_t count, size_t chunk)
+{
+  return count > chunk ? (count + chunk - 1) / chunk : 1;
+}
+
 /* -- real.c */
 extern const struct trm_comm_ops real_ops; /* without the ledger */
-MPI_Datatype real_type(enum trm_type type);
+/* In an oversubscribed job: a barrier that sleeps, so that early ranks do not poll inside MPI. */
+void real_barrier_before_collective(struct trm_comm *comm);
 double real_clock(struct trm_comm *comm);
 void *real_native(struct trm_comm *comm);
 void real_abort(struct trm_comm *comm, int status) __attribute__((noreturn));
@@ -65,17 +96,67 @@ uint64_t real_ledger_group(MPI_Comm mpi, const struct real_comm *parent);
 /* -- real_launch.c: TRM_USAGE for N jobs of one rank in place of one job of N. job_size: of MPI_COMM_WORLD */
 int real_check_launch(int job_size);
 
-/* -- real_polling.c: requests and waiting. One request of the contract is one or several of MPI's, because large arrays
+/* -- real_message.c: messages and requests. One request of the contract is one or several of MPI's, because large arrays
  * are cut into chunks. */
 struct trm_request {
+  struct real_comm *comm;
   int count, completed;   /* the first `completed` are complete */
   struct real_call *call; /* real_calls.c; NULL: no call */
-  struct coll_schedule *schedule; /* a collective over messages; NULL: none */
+  struct coll_schedule *schedule; /* a collective over messages, count is 0; NULL: none */
   bool collective;        /* other ranks depend on this one's progress: sleeps are short */
   struct trm_ledger_call ledger;
   MPI_Request mpi[];
 };
-struct trm_request *real_request_create(size_t count, bool collective); /* the caller sets mpi (count) */
+MPI_Datatype real_type(enum trm_type type);
+/* The caller sets mpi (count). */
+struct trm_request *real_request_create(struct trm_comm *comm, size_t count, bool collective);
+void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
+                     struct trm_request **request);
+void real_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
+                        struct trm_request **request);
+/* As slot `test`, of a request without a schedule; takes no collective further. */
+bool real_message_test(struct trm_request **request);
+extern const struct trm_comm_ops real_message_ops; /* these alone */
+
+/* -- real_library.c */
+void real_library_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root);
+void real_library_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op);
+void real_library_allgather(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type);
+void real_library_reduce_scatter(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
+                                 enum trm_op op);
+void real_library_broadcast_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root,
+                                  struct trm_request **request);
+void real_library_allreduce_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
+                                  struct trm_request **request);
+void real_library_allgather_begin(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
+                                  struct trm_request **request);
+void real_library_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
+                                       enum trm_op op, struct trm_request **request);
+
+/* -- real_coll.c: false: the library's own collective is to be used; equal on all ranks */
+bool real_coll_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root,
+                         struct trm_request **request);
+bool real_coll_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
+                         struct trm_request **request);
+bool real_coll_allgather(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
+                         struct trm_request **request);
+bool real_coll_reduce_scatter(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
+                              enum trm_op op, struct trm_request **request);
+
+/* -- real_progress.c */
+void real_progress_init(struct real_progress *progress);
+void real_progress_end(struct real_progress *progress); /* no collective is in progress */
+/* From now on a thread makes progress, if comm has several nodes and the options do not say otherwise. */
+void real_progress_in_background(struct trm_comm *comm);
+/* True if a collective of the library may block: the job has one node, or the thread makes progress meanwhile. */
+bool real_may_block(struct trm_comm *comm);
+void real_schedule_lock(struct real_comm *real);  /* before a schedule of real->coll is made */
+void real_schedule_begin(struct real_comm *real); /* after that; gives the lock back */
+bool real_schedule_test(struct real_comm *real, struct coll_schedule **schedule); /* as slot `test` */
+bool real_schedules_exist(struct real_job *job);
+void real_schedules_advance(struct real_job *job); /* all of the rank; never blocks */
+
+/* -- real_polling.c: waiting */
 bool real_test(struct trm_request **request);
 void real_wait(struct trm_request **request);
 void real_probe(MPI_Comm mpi); /* makes MPI progress */

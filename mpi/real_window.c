@@ -29,7 +29,7 @@ int real_window_create(struct trm_comm *comm, size_t count, enum trm_type type, 
   created->type = real_type(type);
   created->element_bytes = element_bytes;
   MPI_Win_allocate((MPI_Aint)bytes, (int)element_bytes, MPI_INFO_NULL, real->mpi, base, &created->mpi);
-  MPI_Win_set_errhandler(created->mpi, real->window_errhandler);
+  MPI_Win_set_errhandler(created->mpi, real->job->window_errhandler);
   MPI_Win_lock_all(MPI_MODE_NOCHECK, created->mpi);
   if (bytes > 0)
     memset(*base, 0, bytes);

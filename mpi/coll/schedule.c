@@ -243,8 +243,12 @@ void coll_schedule_wait(struct coll_schedule **schedule)
   }
 }
 
-void coll_progress(struct coll *coll)
+bool coll_progress(struct coll *coll)
 {
-  for (struct coll_schedule *s = coll->oldest; s; s = s->next)
+  bool complete = true;
+  for (struct coll_schedule *s = coll->oldest; s; s = s->next) {
     schedule_advance_all(s);
+    complete &= schedule_is_complete(s);
+  }
+  return complete;
 }

@@ -42,4 +42,4 @@ void coll_receive_reduce(struct coll_schedule *schedule, void *to, const void *w
 bool coll_schedule_test(struct coll_schedule **schedule);
 /* Schedules of other communicators stand still meanwhile: a rank that has some tests all in turn instead. */
 void coll_schedule_wait(struct coll_schedule **schedule);
-void coll_progress(struct coll *coll);
+bool coll_progress(struct coll *coll); /* true if all schedules are complete */

@@ -26,6 +26,7 @@ enum trm_lr_schedule { TRM_LR_CONSTANT, TRM_LR_STEP, TRM_LR_COSINE, TRM_LR_LINEA
 
 enum trm_layout_mode { TRM_LAYOUT_GIVEN, TRM_LAYOUT_AUTO };
 enum trm_schedule_name { TRM_GPIPE, TRM_1F1B, TRM_INTERLEAVED, TRM_PIPEDREAM, TRM_2BW };
+enum trm_progress { TRM_PROGRESS_THREAD, TRM_PROGRESS_CALLS };
 enum trm_share { TRM_SHARE_NODE, TRM_SHARE_NUMA, TRM_SHARE_NONE, TRM_SHARE_PROCESS /* no choice of an option */ };
 enum trm_shard { TRM_SHARD_ALL, TRM_SHARD_NODE };
 

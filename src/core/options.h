@@ -41,6 +41,7 @@ struct trm_parallel_options {
   enum trm_layout_mode layout;
   enum trm_schedule_name schedule;
   enum trm_share share;
+  enum trm_progress progress;
   enum trm_shard shard;
   char *cut, *recompute, *offload, *shares;
   int64_t bucket; /* bytes */

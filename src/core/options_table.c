@@ -99,6 +99,8 @@ const struct trm_option trm_option_table[] = {
    "ranks that share memory: those of a node, those of a NUMA domain, or none"),
   CHOICE(parallel.shard, "all", WORDS("all", "node"),
    "parallel.zero: shard over all ranks of the data axis, or over those of each node"),
+  CHOICE(parallel.progress, "thread", WORDS("thread", "calls"),
+   "what takes collectives between nodes further while a rank computes: a thread, or calls between layers alone"),
   BYTES(parallel.bucket, "4M", 1024, 0x1p40, "bytes of the gradient in one message"),
 
   TEXT(strategy.name, "sync", "training method: sync, or one of the asynchronous methods that README.md lists"),

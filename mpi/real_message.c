@@ -1,0 +1,68 @@
+/* Messages between ranks: point-to-point, and those of collectives over messages (real_coll.c). What goes from host to
+ * host is given to MPI here, apart from calls, windows and the MPI library's own collectives. */
+#include "core/memory.h"
+#include "mpi/real_private.h"
+
+MPI_Datatype real_type(enum trm_type type)
+{
+  const MPI_Datatype types[] = {
+    [TRM_FLOAT] = MPI_FLOAT,   [TRM_DOUBLE] = MPI_DOUBLE, [TRM_INT32] = MPI_INT32_T,
+    [TRM_INT64] = MPI_INT64_T, [TRM_BYTE] = MPI_UINT8_T,
+  };
+  return types[type];
+}
+
+struct trm_request *real_request_create(struct trm_comm *comm, size_t count, bool collective)
+{
+  struct trm_request *request = trm_alloc(sizeof *request + count * sizeof(MPI_Request), "a request");
+  request->comm = real_of(comm);
+  request->count = (int)count;
+  request->collective = collective;
+  return request;
+}
+
+void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
+                     struct trm_request **request)
+{
+  const size_t bytes = trm_type_bytes(type), chunk = REAL_MESSAGE_BYTES / bytes;
+  *request = real_request_create(comm, real_chunk_count(count, chunk), false);
+  for (int i = 0; i < (*request)->count; i++) {
+    const size_t at = (size_t)i * chunk;
+    MPI_Isend((const char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type), to, tag,
+              real_of(comm)->mpi, &(*request)->mpi[i]);
+  }
+}
+
+void real_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
+                        struct trm_request **request)
+{
+  const size_t bytes = trm_type_bytes(type), chunk = REAL_MESSAGE_BYTES / bytes;
+  *request = real_request_create(comm, real_chunk_count(count, chunk), false);
+  for (int i = 0; i < (*request)->count; i++) {
+    const size_t at = (size_t)i * chunk;
+    MPI_Irecv((char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type), from, tag,
+              real_of(comm)->mpi, &(*request)->mpi[i]);
+  }
+}
+
+bool real_message_test(struct trm_request **request)
+{
+  struct trm_request *r = *request;
+  if (!r)
+    return true;
+  for (; r->completed < r->count; r->completed++) {
+    int complete;
+    MPI_Test(&r->mpi[r->completed], &complete, MPI_STATUS_IGNORE);
+    if (!complete)
+      return false;
+  }
+  if (r->call)
+    real_call_end(r->call);
+  trm_free(r);
+  *request = NULL;
+  return true;
+}
+
+const struct trm_comm_ops real_message_ops = {
+  .name = "mpi", .send_begin = real_send_begin, .receive_begin = real_receive_begin, .test = real_message_test,
+};
