@@ -13,8 +13,7 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
  * their cores. Called by all ranks of the job, or none. */
 void trm_comm_set_oversubscribed(void);
 
-/* What makes progress of non-blocking collectives between nodes while a rank computes; a thread if this is not called.
- * Equal on all ranks; none may be in progress. */
+/* Sets parallel.progress, which is `thread` before. Equal on all ranks; no collective may be in progress. */
 void trm_comm_set_progress(struct trm_comm *world, enum trm_progress progress);
 
 /* Releases world and ends MPI. Collective. */

@@ -31,6 +31,17 @@ static void on_all(void (*check)(struct trm_comm *comm))
   check(trm_comm_self());
 }
 
+/* Runs the check on the job as if each `size` ranks were a node: collectives go over messages. */
+static void on_nodes(int size, void (*check)(struct trm_comm *comm))
+{
+  set_node_size(size);
+  struct trm_comm *comm = world->ops->split(world, 0, world->rank);
+  set_node_size(0);
+  CU_ASSERT_EQUAL(real_of(comm)->over_messages, world->size > size);
+  check(comm);
+  comm->ops->release(comm);
+}
+
 /* Small integers: exact in every type and order of addition. */
 static int value(int rank, size_t i)
 {
@@ -190,7 +201,7 @@ static void check_reduce_scatter(struct trm_comm *comm)
 /* Several concurrent gathers, one of them in place; the longest array needs several MPI calls. */
 static void check_gathers_begin(struct trm_comm *comm)
 {
-  const bool over_mpi = comm->ops == world->ops;
+  const bool over_mpi = comm->ops == world->ops, by_library = over_mpi && !real_of(comm)->over_messages;
   if (over_mpi)
     real_of(comm)->max_begin_bytes = (size_t)1 << 17;
   enum { COUNT = SIZES };
@@ -204,7 +215,7 @@ static void check_gathers_begin(struct trm_comm *comm)
     for (size_t i = 0; i < n; i++)
       mine[s][i] = (float)value(comm->rank, i);
     comm->ops->allgather_begin(comm, mine[s], all[s], n, TRM_FLOAT, &gather[s]);
-    if (over_mpi && comm->size > 1 && n > 0)
+    if (by_library && comm->size > 1 && n > 0)
       CU_ASSERT_EQUAL(gather[s]->count > 1, s == COUNT - 1);
     comm->ops->progress(comm);
   }
@@ -222,7 +233,7 @@ static void check_gathers_begin(struct trm_comm *comm)
       all[s][i] = (float)value(comm->rank, i);
     sum[s] = trm_alloc(n * sizeof(float), "test");
     comm->ops->reduce_scatter_begin(comm, all[s], sum[s], n, TRM_FLOAT, TRM_SUM, &scatter[s]);
-    if (over_mpi && comm->size > 1 && n > 0)
+    if (by_library && comm->size > 1 && n > 0)
       CU_ASSERT_EQUAL(scatter[s]->count > 1, s == COUNT - 1);
   }
   for (int s = 0; s < COUNT; s++) {
@@ -251,6 +262,109 @@ static void test_allreduce_begin(void) { on_all(check_allreduce_begin); }
 static void test_allgather(void) { on_all(check_allgather); }
 static void test_reduce_scatter(void) { on_all(check_reduce_scatter); }
 static void test_gathers_begin(void) { on_all(check_gathers_begin); }
+
+/* -- collectives between nodes */
+
+static void check_barrier(struct trm_comm *comm)
+{
+  for (int i = 0; i < 3; i++)
+    comm->ops->barrier(comm);
+}
+
+static void test_between_nodes(void)
+{
+  for (int size = 1; size <= 2; size++) {
+    on_nodes(size, check_broadcast);
+    on_nodes(size, check_allreduce);
+    on_nodes(size, check_allgather);
+    on_nodes(size, check_reduce_scatter);
+    on_nodes(size, check_allreduce_begin);
+    on_nodes(size, check_gathers_begin);
+    on_nodes(size, check_barrier);
+  }
+}
+
+/* A rank's collective `which` of the test below, on an array of n elements. */
+static void begin_sum(struct trm_comm *comm, float *data, size_t n, int which, struct trm_request **request)
+{
+  for (size_t i = 0; i < n; i++)
+    data[i] = (float)value(comm->rank, i + (size_t)which);
+  comm->ops->allreduce_begin(comm, data, n, TRM_FLOAT, which % 2 ? TRM_TREE_SUM : TRM_SUM, request);
+}
+
+/* Collectives in progress on several communicators, which ranks complete in unlike orders, with blocking collectives of
+ * other communicators, of messages and of the library, in between. */
+static void check_in_any_order(struct trm_comm *comm)
+{
+  enum { COMMS = 3, EACH = 3, ALL = COMMS * EACH };
+  struct trm_comm *part[COMMS], *other = world->ops->split(world, 0, world->rank);
+  struct trm_request *request[ALL];
+  float *data[ALL];
+  size_t n[ALL], wrong = 0;
+  set_node_size(1);
+  for (int c = 0; c < COMMS; c++)
+    part[c] = comm->ops->split(comm, 0, c == 1 ? -comm->rank : comm->rank);
+  set_node_size(0);
+  for (int k = 0; k < ALL; k++) {
+    n[k] = (size_t)(k % 4) * 30011 + (size_t)k;
+    data[k] = trm_alloc((n[k] + 1) * sizeof(float), "test");
+    begin_sum(part[k % COMMS], data[k], n[k], k, &request[k]);
+  }
+  check_broadcast(other); /* the library's */
+  for (int i = 0; i < ALL; i++) {
+    const int k = (i * 2 + comm->rank) % ALL; /* each rank begins at another */
+    if (i % 3 == 0)
+      while (!comm->ops->test(&request[k]))
+        comm->ops->progress(comm);
+    comm->ops->wait(&request[k]);
+    for (size_t j = 0; j < n[k]; j++)
+      wrong += data[k][j] != (float)expected(comm, TRM_SUM, j + (size_t)k);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  check_barrier(part[0]);
+  for (int k = 0; k < ALL; k++)
+    trm_free(data[k]);
+  for (int c = 0; c < COMMS; c++)
+    comm->ops->release(part[c]);
+  other->ops->release(other);
+}
+
+/* By the thread, and without one in a job of nodes. */
+static void test_in_any_order(void)
+{
+  struct real_job *job = real_of(world)->job;
+  on_nodes(1, check_in_any_order);
+  trm_comm_set_progress(world, TRM_PROGRESS_CALLS);
+  job->has_nodes = true;
+  on_nodes(1, check_in_any_order);
+  job->has_nodes = false;
+  trm_comm_set_progress(world, TRM_PROGRESS_THREAD);
+}
+
+/* A collective completes while no rank calls anything. */
+static void check_alone(struct trm_comm *comm)
+{
+  enum { N = 200003 };
+  struct trm_request *request;
+  struct real_progress *progress = &real_of(comm)->job->progress;
+  float *data = trm_alloc(N * sizeof *data, "test");
+  begin_sum(comm, data, N, 0, &request);
+  size_t wrong = 1;
+  for (int tries = 0; tries < 50 && wrong > 0; tries++) { /* under load it takes longer */
+    usleep(200000);
+    pthread_mutex_lock(&progress->lock);
+    wrong = 0;
+    for (size_t i = 0; i < N; i++)
+      wrong += data[i] != (float)expected(comm, TRM_SUM, i);
+    pthread_mutex_unlock(&progress->lock);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  comm->ops->wait(&request);
+  comm->ops->barrier(comm);
+  trm_free(data);
+}
+
+static void test_alone(void) { on_nodes(1, check_alone); }
 
 /* -- messages */
 
@@ -1034,6 +1148,9 @@ int main(int argc, char **argv)
     {"allgather", test_allgather},
     {"reduce_scatter", test_reduce_scatter},
     {"allgather_begin, reduce_scatter_begin", test_gathers_begin},
+    {"collectives between nodes", test_between_nodes},
+    {"collectives in progress on several communicators", test_in_any_order},
+    {"collectives while no rank calls", test_alone},
     {"messages", test_messages},
     {"split, clock, native", test_split},
     {"split_node", test_split_node},
