@@ -70,9 +70,9 @@ static int64_t buddy_open_source(const char *path, FILE **source)
   return *source && fstat(fileno(*source), &about) == 0 ? (int64_t)about.st_size : -1;
 }
 
-/* Copies a file along the link, to the same path: as its bytes are, so that what is encrypted stays so. path: NULL: this
- * rank sends none, or takes what it receives to no file. *there: the source has it. Returns a failure of this rank, or
- * of the source. */
+/* Copies a file along the link, to the same path: as its bytes are, so that what is encrypted stays so. path: NULL:
+ * this rank sends none, or takes what it receives to no file. *there: the source has it. Returns a failure of this
+ * rank, or of the source. */
 static int buddy_copy_file(const struct buddy_link *link, const char *path, bool *there)
 {
   const bool sends = link->comm->rank == link->from;

@@ -1,16 +1,16 @@
 /* Copies of the state in the memory of two nodes (run.buddy), from which a run goes on that has lost a node (double
  * in-memory checkpointing: Zheng, Shi and Kale 2004). A copy is an ordinary checkpoint, a file in the node's memory
- * (memory_files.h), since processes of a job do not outlive one that dies. Rank 0 writes it and sends it to its partner,
- * the first rank of the next node. The copy before it is removed when both have the new one, so a job that is killed at
- * any time leaves a whole copy on each of the two nodes. With one node there is no partner: the copy outlives the
- * processes alone. */
+ * (memory_files.h), since processes of a job do not outlive one that dies. Rank 0 writes it and sends it to its
+ * partner, the first rank of the next node. The copy before it is removed when both have the new one, so a job that is
+ * killed at any time leaves a whole copy on each of the two nodes. With one node there is no partner: the copy outlives
+ * the processes alone. */
 #pragma once
 
 #include "train/checkpoint_files.h"
 #include "core/comm.h"
 
 struct trm_buddy {
-  struct trm_comm *pair; /* rank 0 of the run, and its partner; owned; NULL elsewhere, and with one node */
+  struct trm_comm *pair; /* rank 0 of the run, and its partner; owned; NULL: elsewhere, and with one node */
   bool writes, receives; /* this rank is rank 0, is the partner */
   struct trm_checkpoint_files files; /* of the folder in memory */
   char *chunk;           /* of a message, owned; NULL: the rank does neither */
@@ -24,9 +24,9 @@ int trm_buddy_partner(const int *first, int ranks);
  * Of several, the first. */
 int trm_buddy_choose(const uint64_t *found, int ranks);
 
-/* Collective over comm. first: the first rank of this rank's node. folder: in the memory of each node, kept by the caller; it is made
- * where copies are, and what is there is removed, but for step `keep` (UINT64_MAX: none). bytes: of a copy, on rank 0.
- * Fails if there is no space for two copies, the new one and the one before. */
+/* Collective over comm. first: the first rank of this rank's node. folder: in the memory of each node, kept by the
+ * caller; it is made where copies are, and what is there is removed, but for step `keep` (UINT64_MAX: none). bytes: of
+ * a copy, on rank 0. Fails if there is no space for two copies, the new one and the one before. */
 int trm_buddy_open(struct trm_buddy *buddy, struct trm_comm *comm, int first, const char *folder, uint64_t keep,
                    size_t bytes);
 void trm_buddy_close(struct trm_buddy *buddy); /* collective over the pair */

@@ -16,7 +16,8 @@ struct trm_checkpoint_files {
  * each damaged one that is newer. Fails if all are damaged or the directory cannot be listed. Caller frees. */
 int trm_checkpoint_files_newest(struct trm_checkpoint_files *files, const struct trm_checkpoint_ops *ops, char **path);
 
-/* Sets *step to that of the newest checkpoint, *any to false if there is none. Fails if the directory cannot be listed. */
+/* Sets *step to that of the newest checkpoint, *any to false if there is none. Fails if the directory cannot be listed.
+ * */
 int trm_checkpoint_files_newest_step(const struct trm_checkpoint_files *files, uint64_t *step, bool *any);
 
 /* Returns the path of the checkpoint of a step, owned by the caller. */

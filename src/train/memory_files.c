@@ -135,8 +135,8 @@ int trm_memory_files_check_space(const char *folder, double bytes)
     return trm_error(TRM_FAILED, "run.buddy: %s: %s", folder, strerror(reason));
   if (space >= bytes)
     return TRM_OK;
-  return trm_error(TRM_USAGE, "run.buddy: two copies of the state take %.1f MB of memory in %.*s, which has %.1f MB left "
-                   "on %s; enlarge it (mount -o remount,size=...), or train without run.buddy", bytes / 1e6,
+  return trm_error(TRM_USAGE, "run.buddy: two copies of the state take %.1f MB of memory in %.*s, which has %.1f MB "
+                   "left on %s; enlarge it (mount -o remount,size=...), or train without run.buddy", bytes / 1e6,
                    (int)(strrchr(folder, '/') - folder), folder, space / 1e6, host);
 }
 

@@ -262,12 +262,17 @@ void trainer_remove_memory(struct trainer *t, bool others)
  * then not read: where the file system is slow, or has lost a disk, this is faster. Collective. */
 static int restart_find_copy(struct trainer *t)
 {
-  struct { uint64_t step; bool any; } newest = {0};
+  struct {
+    uint64_t step;
+    bool any;
+  } newest = {0};
   uint64_t step;
   trainer_find_memory(t);
   if (!t->saves.memory)
     return TRM_OK;
-  const int status = t->comm->rank == 0 ? trm_checkpoint_files_newest_step(&t->files, &newest.step, &newest.any) : TRM_OK;
+  int status = TRM_OK;
+  if (t->comm->rank == 0)
+    status = trm_checkpoint_files_newest_step(&t->files, &newest.step, &newest.any);
   TRM_CHECK(trm_agree(t->comm, status));
   t->comm->ops->broadcast(t->comm, &newest, sizeof newest, TRM_BYTE, 0);
   const struct trm_checkpoint_files copies = {.run = t->saves.memory};
