@@ -159,7 +159,6 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
   job->host = launch_find_host(rank);
   real_progress_init(&job->progress);
   *world = real_wrap(duplicate, &parent, false);
-  job->has_nodes = real_of(*world)->over_messages;
   (*world)->role = TRM_COMM_JOB;
   return TRM_OK;
 }

@@ -40,7 +40,6 @@ struct real_progress {
 struct real_job {
   MPI_Errhandler window_errhandler;
   int rank, host; /* rank: in the job; host: lowest rank of the job on the same host */
-  bool has_nodes;       /* several */
   struct real_progress progress;
 };
 
@@ -146,9 +145,10 @@ bool real_coll_reduce_scatter(struct trm_comm *comm, void *all, void *mine, size
 /* -- real_progress.c */
 void real_progress_init(struct real_progress *progress);
 void real_progress_end(struct real_progress *progress); /* no collective is in progress */
-/* From now on a thread makes progress, if comm has several nodes and the options do not say otherwise. */
+/* From now on a thread makes progress, if the options do not say otherwise. */
 void real_progress_in_background(struct trm_comm *comm);
-/* True if a collective of the library may block: the job has one node, or the thread makes progress meanwhile. */
+/* True if a collective of the library may block, since the thread makes progress meanwhile: another rank may need this
+ * one's part in a collective over messages to come to the library's. Equal on all ranks. */
 bool real_may_block(struct trm_comm *comm);
 void real_schedule_lock(struct real_comm *real);  /* before a schedule of real->coll is made */
 void real_schedule_begin(struct real_comm *real); /* after that; gives the lock back */

@@ -2,9 +2,9 @@
  * no call is made, and the next round of a collective begins by a call of its own. These are made
  *
  * 1. by the rank's main thread wherever it waits, tests a request or calls progress, and
- * 2. by a thread while the rank computes or is inside an MPI call that blocks. It is created when a non-blocking
- *    collective between nodes begins for the first time. It sleeps between polls, since the rank's own threads have the
- *    cores, and until the next collective begins where there is nothing to do.
+ * 2. by a thread (parallel.progress=thread) while the rank computes or is inside an MPI call that blocks. It is created
+ *    when a non-blocking collective over messages begins for the first time. It sleeps between polls, since the rank's
+ *    own threads have the cores, and until the next collective begins where there is nothing to do.
  *
  * Either takes all collectives of the rank further, on all of its communicators: another rank may need any of them to
  * come to the one that this rank waits for. One lock is held while one thread does so, and while a collective is made.
@@ -81,7 +81,7 @@ static void *progress_thread(void *context)
 void real_progress_in_background(struct trm_comm *comm)
 {
   struct real_progress *progress = &real_of(comm)->job->progress;
-  if (!real_of(comm)->over_messages || progress->by != TRM_PROGRESS_THREAD || progress->threaded)
+  if (progress->by != TRM_PROGRESS_THREAD || progress->threaded)
     return;
   progress->threaded = trm_context_start_thread(&progress->thread, progress_thread, progress) == 0;
   if (!progress->threaded)
@@ -90,8 +90,7 @@ void real_progress_in_background(struct trm_comm *comm)
 
 bool real_may_block(struct trm_comm *comm)
 {
-  const struct real_job *job = real_of(comm)->job;
-  return !job->has_nodes || job->progress.by == TRM_PROGRESS_THREAD;
+  return real_of(comm)->job->progress.by == TRM_PROGRESS_THREAD;
 }
 
 /* -- schedules */
