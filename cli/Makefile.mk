@@ -2,6 +2,9 @@
 trm_cli = \
 	cli/bench/bench.h \
 	cli/bench/bench_allreduce.c \
+	cli/bench/bench_allreduce_tune.c \
+	cli/bench/bench_collective.c \
+	cli/bench/bench_collective.h \
 	cli/bench/bench_gemm.c \
 	cli/bench/bench_hogwild.c \
 	cli/bench/bench_io.c \

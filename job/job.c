@@ -14,6 +14,7 @@
 #include "exchange/exchange.h"
 #include "job/watchdog.h"
 #include "kernels/kernels.h"
+#include "mpi/coll/choices.h"
 #include "mpi/grid.h"
 #include "mpi/network.h"
 #include "mpi/pipeline/pipeline.h"
@@ -102,6 +103,25 @@ static int job_check_options(const struct trm_options *options, struct trm_comm 
   return trm_agree(comm, status);
 }
 
+/* Reads the algorithms of collectives. Collective. */
+static int job_set_collectives(struct trm_job *job)
+{
+  const char *path = job->options.parallel.collectives;
+  if (path[0] == '\0')
+    return TRM_OK;
+  job->collectives = trm_alloc(sizeof *job->collectives, "choices of collectives");
+  TRM_CHECK(coll_choices_read_together(job->collectives, path, job->modules.comm));
+  trm_comm_set_collectives(job->modules.comm, job->collectives);
+  return TRM_OK;
+}
+
+static void job_free_collectives(struct trm_job *job)
+{
+  if (job->collectives)
+    coll_choices_free(job->collectives);
+  trm_free(job->collectives);
+}
+
 static int job_set_keys(const struct trm_options *options)
 {
   TRM_CHECK(security_set_key(options->security.key));
@@ -122,6 +142,8 @@ int trm_job_open(struct trm_job *job, int status)
   TRM_CHECK(trm_agree(modules->comm, job_set_keys(&job->options)));
   if (!network->in_one_process)
     TRM_CHECK(job_check_options(&job->options, modules->comm));
+  if (!job->serial && !is_virtual)
+    TRM_CHECK(job_set_collectives(job));
   trm_log_set_quiet(job->options.log.quiet);
   modules->strategy = trm_strategy_find(job->options.strategy.name);
   modules->dataset = &trm_dataset_hdf5;
@@ -204,6 +226,7 @@ void trm_job_close(struct trm_job *job)
   signature_clear();
   if (job->network)
     job->network->stop(job->modules.comm);
+  job_free_collectives(job);
   trm_options_free(&job->options);
   memset(job, 0, sizeof *job);
 }

@@ -19,7 +19,8 @@
 
 TRM_BEGIN_DECLS
 
-struct trm_network; /* mpi/network.h */
+struct trm_network;  /* mpi/network.h */
+struct coll_choices; /* mpi/coll/choices.h */
 
 struct trm_job {
   struct trm_options options; /* owned; read by open, then changed only by the caller */
@@ -28,6 +29,7 @@ struct trm_job {
   struct trm_cores cores;     /* set by open */
   bool serial;                /* set by the caller before open: one rank without MPI */
   const struct trm_network *network; /* modules.comm's; NULL: not started */
+  struct coll_choices *collectives;  /* of parallel.collectives, set by open; NULL: none */
 };
 
 /* Sets every option to its default. */

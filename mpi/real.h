@@ -16,6 +16,11 @@ void trm_comm_set_oversubscribed(void);
 /* Sets parallel.progress, which is `thread` before. Equal on all ranks; no collective may be in progress. */
 void trm_comm_set_progress(struct trm_comm *world, enum trm_progress progress);
 
+struct coll_choices; /* mpi/coll/choices.h */
+/* The algorithms of collectives from now on; NULL: those that are chosen without measurements. The same on all ranks of
+ * the job, not owned. */
+void trm_comm_set_collectives(struct trm_comm *world, const struct coll_choices *choices);
+
 /* Releases world and ends MPI. Collective. */
 void trm_comm_stop(struct trm_comm *world);
 

@@ -1,15 +1,24 @@
-/* Collectives over messages: the algorithms of mpi/coll/, over the messages of real_message.c. Each function begins one
- * and returns true, or returns false where the MPI library's own collective is to be used. Ranks of one node use the
- * library, which copies through memory; between nodes go messages, which make progress while ranks compute
- * (real_progress.c). */
+/* Collectives over messages: the algorithms of mpi/coll/, over the messages of real_message.c. Each function begins
+ * one and returns true, or returns false where the MPI library's own collective is to be used: as the choices of the
+ * job say (mpi/coll/choices.h). Without measurements ranks of one node use the library for small arrays, which it
+ * copies through memory; between nodes go messages, which make progress while ranks compute (real_progress.c). */
 #include <string.h>
 
+#include "mpi/coll/choices.h"
 #include "mpi/coll/collectives.h"
+#include "mpi/real.h"
 #include "mpi/real_private.h"
 
-static bool coll_takes(struct trm_comm *comm, enum trm_op op)
+void trm_comm_set_collectives(struct trm_comm *world, const struct coll_choices *choices)
 {
-  return real_of(comm)->over_messages || op == TRM_TREE_SUM;
+  real_of(world)->job->choices = choices;
+}
+
+/* NULL: the library's own. bytes: of the array, of all ranks together where each has a row. */
+static const struct coll_ops *coll_chosen(struct trm_comm *comm, enum coll_kind kind, size_t bytes)
+{
+  const struct real_comm *real = real_of(comm);
+  return coll_choose(real->job->choices, kind, comm->size, real->over_messages, bytes);
 }
 
 /* True if there is nothing to do, nor to wait for. */
@@ -19,60 +28,65 @@ static bool coll_is_empty(struct trm_comm *comm, size_t count, struct trm_reques
   return comm->size == 1 || count == 0;
 }
 
-static void coll_begin(struct trm_comm *comm, struct coll_schedule *schedule, struct trm_request **request)
+static void coll_begin(struct trm_comm *comm, const struct coll_ops *ops, const struct coll_arrays *arrays,
+                       struct trm_request **request)
 {
+  struct real_comm *real = real_of(comm);
   *request = real_request_create(comm, 0, true);
-  (*request)->schedule = schedule;
-  real_schedule_begin(real_of(comm));
+  real_schedule_lock(real);
+  (*request)->schedule = coll_begin_by(&real->coll, ops, arrays);
+  real_schedule_begin(real);
 }
 
 bool real_coll_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root,
                          struct trm_request **request)
 {
-  if (!coll_takes(comm, TRM_SUM))
+  const struct coll_ops *ops = coll_chosen(comm, COLL_BROADCAST, count * trm_type_bytes(type));
+  if (!ops)
     return false;
-  if (coll_is_empty(comm, count, request))
-    return true;
-  real_schedule_lock(real_of(comm));
-  coll_begin(comm, coll_broadcast(&real_of(comm)->coll, data, count, type, root), request);
+  if (!coll_is_empty(comm, count, request))
+    coll_begin(comm, ops, &(struct coll_arrays){.data = data, .count = count, .type = type, .root = root}, request);
   return true;
 }
 
 bool real_coll_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
                          struct trm_request **request)
 {
-  if (!coll_takes(comm, op))
+  const enum coll_kind kind = op == TRM_TREE_SUM ? COLL_TREE_SUM : COLL_ALLREDUCE;
+  const struct coll_ops *ops = coll_chosen(comm, kind, count * trm_type_bytes(type));
+  if (!ops)
     return false;
-  if (coll_is_empty(comm, count, request))
-    return true;
-  real_schedule_lock(real_of(comm));
-  coll_begin(comm, coll_allreduce(&real_of(comm)->coll, data, count, type, op), request);
+  if (!coll_is_empty(comm, count, request))
+    coll_begin(comm, ops, &(struct coll_arrays){.data = data, .count = count, .type = type, .op = op}, request);
   return true;
 }
 
 bool real_coll_allgather(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
                          struct trm_request **request)
 {
-  if (!coll_takes(comm, TRM_SUM))
+  const size_t bytes = count * trm_type_bytes(type);
+  const struct coll_ops *ops = coll_chosen(comm, COLL_ALLGATHER, bytes * (size_t)comm->size);
+  char *block = (char *)all + (size_t)comm->rank * bytes;
+  if (!ops)
     return false;
-  if (coll_is_empty(comm, count, request))
-    return true;
-  char *block = (char *)all + (size_t)comm->rank * count * trm_type_bytes(type);
-  if (mine != block)
-    memmove(block, mine, count * trm_type_bytes(type));
-  real_schedule_lock(real_of(comm));
-  coll_begin(comm, coll_allgather(&real_of(comm)->coll, all, count, type), request);
+  if (bytes > 0 && mine != block)
+    memmove(block, mine, bytes);
+  if (!coll_is_empty(comm, count, request))
+    coll_begin(comm, ops, &(struct coll_arrays){.data = all, .count = count, .type = type}, request);
   return true;
 }
 
 bool real_coll_reduce_scatter(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
                               enum trm_op op, struct trm_request **request)
 {
-  if (!coll_takes(comm, op))
+  const size_t bytes = count * trm_type_bytes(type);
+  const struct coll_ops *ops = coll_chosen(comm, COLL_REDUCE_SCATTER, bytes * (size_t)comm->size);
+  if (!ops)
     return false;
-  if (coll_is_empty(comm, count, request))
-    return true;
-  real_schedule_lock(real_of(comm));
-  coll_begin(comm, coll_reduce_scatter(&real_of(comm)->coll, all, mine, count, type, op), request);
+  if (!coll_is_empty(comm, count, request))
+    coll_begin(comm, ops, &(struct coll_arrays){.data = all, .mine = mine, .count = count, .type = type, .op = op},
+               request);
+  else if (bytes > 0)
+    memcpy(mine, all, bytes);
   return true;
 }

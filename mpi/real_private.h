@@ -40,6 +40,7 @@ struct real_progress {
 struct real_job {
   MPI_Errhandler window_errhandler;
   int rank, host; /* rank: in the job; host: lowest rank of the job on the same host */
+  const struct coll_choices *choices; /* trm_comm_set_collectives */
   struct real_progress progress;
 };
 

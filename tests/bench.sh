@@ -61,9 +61,20 @@ for slot in $(sed -n "$slots" "$top_srcdir/src/core/device.h" | grep -vx slot); 
 done
 pass "every operation of a device is timed"
 
-launch 2 "$TRIREME" bench allreduce --repeat=1 --json > out.json || fail "bench allreduce"
-figures bytes allreduce_s tree_s shared_s
-pass "bench allreduce"
+for ranks in 2 3; do
+  launch $ranks "$TRIREME" bench allreduce --max=64K --pool=1M --repeat=2 --json > out.json ||
+    fail "bench allreduce, $ranks ranks"
+  figures bytes median_s low_s high_s
+  [ "$(json_number ranks out.json | sort -u)" = $ranks ] || { cat out.json; fail "bench allreduce: wrong job"; }
+  for method in library doubling halving circulant ring shared; do
+    [ "$(grep -c "\"method\":\"$method\"" out.json)" -eq 3 ] ||
+      { cat out.json; fail "bench allreduce: $method is not at three sizes"; }
+  done
+  grep '"method":"shared"' out.json > shared.json
+  mv shared.json out.json
+  figures bound_s memory_gb_per_s
+  pass "bench allreduce, $ranks ranks"
+done
 
 # rows TEXT...: lines of out.json with every TEXT
 rows() {
@@ -115,6 +126,24 @@ for ranks in 1 2; do
   figures bytes gb_per_s read_gb_per_s share
   pass "bench io, $ranks ranks"
 done
+
+# --tune writes a file that training takes: of two ranks in a node, and of two nodes of two ranks
+for ranks in 2 4; do
+  [ $ranks = 2 ] || export TRM_NODE_SIZE=2
+  launch $ranks "$TRIREME" bench allreduce --tune --max=16K --pool=64K --repeat=1 > log || fail "bench allreduce --tune"
+  kinds=$(grep -o '"collective":"[a-z -]*","domain":"[a-z]*","ranks":[0-9]*' collectives.json | sort | uniq -c |
+    awk '$1 != 2 { wrong = 1 } END { print wrong ? 0 : NR }')
+  [ "$kinds" -eq $((ranks == 2 ? 5 : 15)) ] || { cat collectives.json; fail "bench allreduce --tune: $kinds kinds"; }
+  launch $ranks "$TRIREME" train --model="mlp 784-20-10 tanh" --data.file=digits.h5 --train.steps=4 --train.batch=16 \
+    --parallel.share=none --parallel.collectives=collectives.json --run.dir=tuned-$ranks > log 2>&1 ||
+    { cat log; fail "train with the file of bench allreduce --tune, $ranks ranks"; }
+  unset TRM_NODE_SIZE
+  pass "bench allreduce --tune and train, $ranks ranks"
+done
+sed '3s/"bytes"/"byte"/' collectives.json > damaged.json
+launch 2 "$TRIREME" train --model="mlp 784-20-10 tanh" --data.file=digits.h5 --parallel.collectives=damaged.json > log 2>&1
+[ $? -eq 2 ] && grep -qF 'damaged.json:3: unknown entry "byte"' log || { cat log; fail "a damaged file is not refused"; }
+pass "parallel.collectives refuses a damaged file"
 
 # 300 rows of two classes, given by the parity of their features
 awk 'BEGIN { srand(3); for (i = 0; i < 300; i++) { c = i % 2; line = c ? "+1" : "-1"; at = 0

@@ -14,7 +14,7 @@ may() {
   [ -z "$wrong" ] || { echo "$wrong"; fail "$folder includes forbidden headers (allowed: $pattern)"; }
   pass "$folder includes only $pattern"
 }
-public='mpi/real\.h|mpi/network\.h|mpi/grid\.h|mpi/pipeline/pipeline\.h|mpi/strategies\.h'
+public='mpi/real\.h|mpi/network\.h|mpi/grid\.h|mpi/pipeline/pipeline\.h|mpi/strategies\.h|mpi/coll/choices\.h'
 public="$public"'|mpi/async/param_server\.h|mpi/async/weight_copy\.h'
 public="$public"'|kernels/kernels\.h|kernels/timed_device\.h|blas/blas\.h|datasets/datasets\.h|exchange/exchange\.h'
 may src/core 'core/'

@@ -3,51 +3,72 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/bench/bench.h"
+#include "cli/bench/bench_collective.h"
 #include "core/memory.h"
 #include "core/status.h"
 
 static const char usage[] =
-  "usage: mpiexec -n N trireme bench allreduce [--repeat=R] [--threads=T] [--json]\n"
+  "usage: mpiexec -n N trireme bench allreduce [--min=BYTES] [--max=BYTES] [--repeat=R] [--json]\n"
+  "       mpiexec -n N trireme bench allreduce --tune [--out=FILE] [--max=BYTES] [--repeat=R]\n"
   "\n"
-  "Seconds of one sum over all ranks, 4 KiB to 64 MiB of float32. Medians of the slowest rank's time after a\n"
-  "barrier:\n"
+  "Seconds of one sum over all ranks, 4 KiB to 256 MiB of float32, in arrays that are in no cache and change every\n"
+  "round. Medians and quartiles of the slowest rank's time after a barrier:\n"
   "\n"
-  "  allreduce  the communicator's all-reduce, in place\n"
-  "  tree       the fixed binary tree, whose bits do not depend on the library\n"
-  "  shared     arrays in memory shared by the node: barrier, each rank adds its slice, barrier\n"
+  "  library  the MPI library's all-reduce\n"
+  "  ring, .. the algorithms of Trireme over messages (mpi/README.md)\n"
+  "  shared   arrays in memory shared by the node: barrier, each rank adds its slice, barrier; beside the time that\n"
+  "           memory takes for its bytes: of N ranks N + 2 floats an element (N are read, the sum is written, and\n"
+  "           read before that into a cache), at the rate of all ranks together in v += g / 2\n"
   "\n"
-  "  --repeat=R    rounds (default: 5 for the largest to 300 for the smallest)\n"
+  "--tune measures all collectives, over all ranks, over those of a node and over one rank of each node, and writes\n"
+  "which algorithm is the fastest to a file for parallel.collectives.\n"
+  "\n"
+  "  --min=BYTES   smallest array (default 4K); the next one is four times as large\n"
+  "  --max=BYTES   largest array (default 256M)\n"
+  "  --pool=BYTES  arrays of a rank together (default: larger than the last-level cache)\n"
+  "  --repeat=R    rounds (default: by time)\n"
   "  --threads=T   threads of a rank, for shared (default: the node's cores divided by its ranks)\n"
-  "  --json        a JSON object for each size\n";
+  "  --out=FILE    of --tune (default collectives.json)\n"
+  "  --json        a JSON object for each size and row\n";
 
-#define MAX_BYTES ((size_t)64 << 20)
-
-enum method { COMM_ALLREDUCE, TREE, SHARED, METHODS };
-static const char *const names[METHODS] = {"allreduce", "tree", "shared"};
+#define MAX_TUNED_BYTES ((size_t)64 << 20)
+#define TARGET_S 0.5
+enum { MIN_ROUNDS = 3, MAX_ROUNDS = 300 };
 
 struct reduction {
+  int64_t repeat, min_bytes, max_bytes, pool_bytes; /* the flags */
+  bool json, tune;
+  const char *out;
   struct trm_job *job;
   struct trm_comm *comm, *node;
-  float *data;                       /* (n) host */
-  struct trm_shared inputs, sum;      /* of the node: an array of each rank; their sum, in rank 0's part */
-  const float **from;                /* (node->size) */
-  bool can_share;                       /* the job is on one node */
-  int64_t repeat;                       /* --repeat; 0: by size */
-  bool json;
+  struct bench_pool pool, shared_pool; /* private; this rank's part of `inputs` */
+  struct trm_shared inputs, sum;       /* of the node: a pool of each rank; the sum, in rank 0's part */
+  const float **from;                  /* (node->size) */
+  bool can_share;                      /* the job is on one node */
+  double memory_bytes_per_s;           /* of all ranks together */
+  double seconds[MAX_ROUNDS];
 };
 #define AT(field) offsetof(struct reduction, field)
-static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), NULL, RANGE(1, 100000)},
+static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), NULL, RANGE(1, MAX_ROUNDS)},
+                                          {"min", TRM_OPTION_BYTES, AT(min_bytes), "4K", RANGE(4096, 0x1p36)},
+                                          {"max", TRM_OPTION_BYTES, AT(max_bytes), "256M", RANGE(4096, 0x1p36)},
+                                          {"pool", TRM_OPTION_BYTES, AT(pool_bytes), NULL, RANGE(8192, 0x1p40)},
+                                          {"tune", TRM_OPTION_BOOL, AT(tune), NULL, NO_RANGE},
+                                          {"out", TRM_OPTION_TEXT, AT(out), "collectives.json", NO_RANGE},
                                           {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
                                           END_OF_FLAGS};
 
-static void bench_allreduce_run_shared(struct reduction *r, size_t n)
+/* -- shared by the node */
+
+static void bench_allreduce_share_once(struct reduction *r, size_t bytes, size_t round)
 {
   struct trm_device *device = &r->job->device;
   size_t low, high;
-  trm_interval(n, (size_t)r->node->size, (size_t)r->node->rank, &low, &high);
-  for (int i = 0; i < r->node->size; i++)
-    r->from[i] = (const float *)r->inputs.base[i] + low;
+  trm_interval(bytes / sizeof(float), (size_t)r->node->size, (size_t)r->node->rank, &low, &high);
+  for (int i = 0; i < r->node->size; i++) {
+    const struct bench_pool pool = {r->inputs.base[i], r->shared_pool.bytes};
+    r->from[i] = (const float *)bench_pool_array(&pool, bytes, round) + low;
+  }
   r->node->ops->barrier(r->node);
   device->ops->sum(device, &(struct trm_sum){
     .to = (float *)r->sum.base[0] + low, .from = r->from, .count = r->node->size, .n = high - low});
@@ -55,81 +76,139 @@ static void bench_allreduce_run_shared(struct reduction *r, size_t n)
   r->node->ops->barrier(r->node);
 }
 
-static void bench_allreduce_run_once(struct reduction *r, enum method method, size_t n)
+static double bench_allreduce_time_shared(struct reduction *r, size_t bytes, size_t round)
 {
-  if (method == COMM_ALLREDUCE)
-    r->comm->ops->allreduce(r->comm, r->data, n, TRM_FLOAT, TRM_SUM);
-  else if (method == TREE)
-    r->comm->ops->allreduce(r->comm, r->data, n, TRM_FLOAT, TRM_TREE_SUM);
-  else
-    bench_allreduce_run_shared(r, n);
+  r->comm->ops->barrier(r->comm);
+  const double begin = r->comm->ops->clock(r->comm);
+  bench_allreduce_share_once(r, bytes, round);
+  return r->comm->ops->clock(r->comm) - begin;
 }
 
-/* Fills the input of rank r with r + 1, so that the sum is known. */
-static void bench_allreduce_fill_input(struct reduction *r, enum method method, size_t n)
+static int bench_allreduce_verify_shared(const struct reduction *r, size_t bytes)
 {
-  float *to = method == SHARED ? r->inputs.local : r->data;
-  for (size_t i = 0; i < n; i++)
-    to[i] = (float)(r->comm->rank + 1);
-}
-
-static int bench_allreduce_verify(const struct reduction *r, enum method method, size_t n)
-{
-  const float *sum = method == SHARED ? r->sum.base[0] : r->data;
+  const float *sum = r->sum.base[0];
   const float expected = (float)r->comm->size * (float)(r->comm->size + 1) / 2;
-  for (size_t i = 0; i < n; i++)
+  for (size_t i = 0; i < bytes / sizeof *sum; i++)
     if (sum[i] != expected)
-      return trm_error(TRM_FAILED, "bench allreduce: %s of %zu floats: element %zu is %g, must be %g", names[method], n,
-                       i, (double)sum[i], (double)expected);
+      return trm_error(TRM_FAILED, "bench allreduce: shared of %zu bytes: element %zu is %g, must be %g", bytes, i,
+                       (double)sum[i], (double)expected);
   return TRM_OK;
 }
 
-static int bench_allreduce_measure(struct reduction *r, enum method method, size_t n, size_t rounds, double *seconds,
-                                   double *median)
+/* Sets *rounds to those measured. */
+static int bench_allreduce_run_shared(struct reduction *r, size_t bytes, size_t *rounds)
 {
-  *median = NAN;
-  if (method == SHARED && !r->can_share)
-    return TRM_OK;
-  bench_allreduce_fill_input(r, method, n);
-  r->comm->ops->barrier(r->comm);
-  bench_allreduce_run_once(r, method, n);
-  TRM_CHECK(trm_agree(r->comm, bench_allreduce_verify(r, method, n)));
-  if (method != SHARED)
-    memset(r->data, 0, n * sizeof *r->data); /* repeated sums would overflow */
-  for (size_t k = 0; k < rounds; k++) {
+  const float value = (float)(r->comm->rank + 1);
+  const size_t batch = bench_pool_rounds(&r->shared_pool, bytes);
+  bench_pool_fill(&r->shared_pool, value);
+  double first = bench_allreduce_time_shared(r, bytes, 0);
+  TRM_CHECK(trm_agree(r->comm, bench_allreduce_verify_shared(r, bytes)));
+  bench_slowest(r->comm, &first, 1);
+  *rounds = (size_t)(r->repeat > 0 ? (double)r->repeat : fmin(MAX_ROUNDS, fmax(MIN_ROUNDS, TARGET_S / first)));
+  for (size_t round = 0; round < *rounds; round++) {
+    if (round % batch == 0)
+      bench_pool_fill(&r->shared_pool, value);
+    r->seconds[round] = bench_allreduce_time_shared(r, bytes, round % batch);
+  }
+  bench_slowest(r->comm, r->seconds, *rounds);
+  return TRM_OK;
+}
+
+/* Reads two arrays and writes one of them, 3 floats an element, on all ranks at a time. */
+static double bench_allreduce_memory_rate(struct reduction *r)
+{
+  enum { ROUNDS = 5 };
+  const size_t n = r->pool.bytes / 2 / sizeof(float);
+  float *restrict v = (float *)r->pool.data;
+  const float *restrict g = v + n;
+  double seconds[ROUNDS], floats = 3.0 * (double)n;
+  bench_pool_fill(&r->pool, 0);
+  for (int k = 0; k < ROUNDS; k++) {
     r->comm->ops->barrier(r->comm);
     const double begin = r->comm->ops->clock(r->comm);
-    bench_allreduce_run_once(r, method, n);
+#pragma omp parallel for simd schedule(static) num_threads(r->job->device.threads)
+    for (size_t i = 0; i < n; i++)
+      v[i] += 0.5f * g[i];
     seconds[k] = r->comm->ops->clock(r->comm) - begin;
   }
-  bench_slowest(r->comm, seconds, rounds);
-  *median = bench_median(seconds, rounds);
-  return TRM_OK;
+  bench_slowest(r->comm, seconds, ROUNDS);
+  return floats * sizeof(float) * r->comm->size / bench_median(seconds, ROUNDS);
 }
 
-static void bench_allreduce_print_row(const struct reduction *r, size_t bytes, const double *median)
+/* -- the rows */
+
+static void bench_allreduce_print_row(struct reduction *r, const char *name, size_t bytes, size_t rounds)
 {
+  const bool is_shared = strcmp(name, "shared") == 0;
+  const struct bench_spread s = bench_spread(r->seconds, rounds);
+  const double bound = is_shared ? (r->comm->size + 2) * (double)bytes / r->memory_bytes_per_s : NAN;
   const struct figure row[] = {
     figure_number("bytes", "%9.0f KiB", (double)bytes, 1.0 / 1024),
+    figure_text("method", "  %-10s", name),
     figure_number("ranks", NULL, r->comm->size, 1),
     figure_number("threads", NULL, r->job->device.threads, 1),
-    figure_number("allreduce_s", "  %11.4f", median[COMM_ALLREDUCE], 1e3),
-    figure_number("tree_s", "  %11.4f", median[TREE], 1e3),
-    figure_number("shared_s", "  %11.4f", median[SHARED], 1e3),
+    figure_number("rounds", NULL, (double)rounds, 1),
+    figure_number("median_s", "  %10.4f", s.median, 1e3),
+    figure_number("low_s", "  %10.4f", s.low, 1e3),
+    figure_number("high_s", "  %10.4f", s.high, 1e3),
+    figure_number(is_shared ? "bound_s" : NULL, NULL, bound, 1),
+    figure_number(is_shared ? "memory_gb_per_s" : NULL, NULL, 1e-9 * r->memory_bytes_per_s, 1),
+    figure_number(NULL, is_shared ? "  %8.0f %%" : NULL, bound / s.median, 100),
   };
   bench_print_row("allreduce", r->json, row, sizeof row / sizeof *row);
 }
 
+static int bench_allreduce_run_size(struct reduction *r, size_t bytes)
+{
+  for (int row = -1; row < 0 || coll_table[row].name; row++) {
+    const struct coll_ops *ops = row < 0 ? NULL : &coll_table[row];
+    struct bench_collective c = {.world = r->comm, .comm = r->comm, .pool = &r->pool, .kind = COLL_ALLREDUCE,
+                                 .ops = ops, .bytes = bytes, .rounds = (size_t)r->repeat, .max_rounds = MAX_ROUNDS,
+                                 .seconds = r->seconds};
+    if (ops && ops->kind != COLL_ALLREDUCE)
+      continue;
+    TRM_CHECK(bench_collective_run(&c));
+    if (r->comm->rank == 0)
+      bench_allreduce_print_row(r, coll_name(ops), bytes, c.measured);
+  }
+  size_t rounds;
+  if (!r->can_share)
+    return TRM_OK;
+  TRM_CHECK(bench_allreduce_run_shared(r, bytes, &rounds));
+  if (r->comm->rank == 0)
+    bench_allreduce_print_row(r, "shared", bytes, rounds);
+  return TRM_OK;
+}
+
+static int bench_allreduce_run_sizes(struct reduction *r)
+{
+  r->memory_bytes_per_s = bench_allreduce_memory_rate(r);
+  if (r->comm->rank == 0 && !r->json)
+    printf("%d ranks, %.1f GB/s of memory, all together; ms, and the bound of memory in percent of them\n"
+           "%13s  %-10s  %10s  %10s  %10s\n", r->comm->size, 1e-9 * r->memory_bytes_per_s, "size", "", "median",
+           "25 %", "75 %");
+  for (size_t bytes = (size_t)r->min_bytes; bytes <= (size_t)r->max_bytes; bytes *= 4)
+    TRM_CHECK(bench_allreduce_run_size(r, bytes));
+  return TRM_OK;
+}
+
+/* -- opening and closing */
+
 static int bench_allreduce_open(struct reduction *r)
 {
-  r->data = trm_alloc(MAX_BYTES, "bench: an array");
   r->node = r->comm->ops->split_node(r->comm, TRM_SHARE_NODE);
-  r->can_share = r->node->size == r->comm->size && r->job->device.host_memory;
+  const size_t max_bytes = (size_t)r->max_bytes;
+  r->pool.bytes = r->pool_bytes ? (size_t)r->pool_bytes : bench_pool_bytes(r->node->size, max_bytes);
+  if (r->pool.bytes < 2 * max_bytes)
+    r->pool.bytes = 2 * max_bytes;
+  r->pool.data = trm_alloc(r->pool.bytes, "bench: arrays");
+  r->can_share = r->node->size == r->comm->size && r->job->device.host_memory && !r->tune;
   r->from = trm_alloc((size_t)r->node->size * sizeof *r->from, "bench: addresses");
   if (!r->can_share)
     return TRM_OK;
-  TRM_CHECK(r->node->ops->share(r->node, MAX_BYTES, TRM_MEMORY_BUFFERS, &r->inputs));
-  return r->node->ops->share(r->node, r->node->rank == 0 ? MAX_BYTES : 0, TRM_MEMORY_BUFFERS, &r->sum);
+  TRM_CHECK(r->node->ops->share(r->node, r->pool.bytes, TRM_MEMORY_BUFFERS, &r->inputs));
+  r->shared_pool = (struct bench_pool){r->inputs.local, r->pool.bytes};
+  return r->node->ops->share(r->node, r->node->rank == 0 ? max_bytes : 0, TRM_MEMORY_BUFFERS, &r->sum);
 }
 
 static void bench_allreduce_close(struct reduction *r)
@@ -140,27 +219,7 @@ static void bench_allreduce_close(struct reduction *r)
     r->node->ops->unshare(r->node, &r->inputs);
   r->node->ops->release(r->node);
   trm_free(r->from);
-  trm_free(r->data);
-}
-
-static int bench_allreduce_run_sizes(struct reduction *r)
-{
-  const size_t repeat = (size_t)r->repeat, max_rounds = repeat > 300 ? repeat : 300;
-  double *seconds = trm_alloc(max_rounds * sizeof *seconds, "bench: times");
-  if (r->comm->rank == 0 && !r->json)
-    printf("%d ranks, medians in ms\n%13s  %11s  %11s  %11s\n", r->comm->size, "size", names[0], names[1], names[2]);
-  int status = TRM_OK;
-  for (size_t bytes = 4096; bytes <= MAX_BYTES && status == TRM_OK; bytes *= 4) {
-    const size_t fitting = ((size_t)1 << 27) / bytes;
-    const size_t rounds = repeat ? repeat : fitting < 5 ? 5 : fitting > 300 ? 300 : fitting;
-    double median[METHODS];
-    for (int m = 0; m < METHODS && status == TRM_OK; m++)
-      status = bench_allreduce_measure(r, (enum method)m, bytes / sizeof(float), rounds, seconds, &median[m]);
-    if (status == TRM_OK && r->comm->rank == 0)
-      bench_allreduce_print_row(r, bytes, median);
-  }
-  trm_free(seconds);
-  return status;
+  trm_free(r->pool.data);
 }
 
 static int bench_allreduce_run(const struct call *call)
@@ -168,15 +227,20 @@ static int bench_allreduce_run(const struct call *call)
   struct reduction *r = call->values;
   r->job = call->job;
   r->comm = call->job->modules.comm;
+  if (r->tune && r->comm->size < 2)
+    return trm_error(TRM_USAGE, "bench allreduce: --tune needs two ranks or more (mpiexec -n 2 trireme ...)");
+  if (r->tune && (size_t)r->max_bytes > MAX_TUNED_BYTES)
+    r->max_bytes = MAX_TUNED_BYTES; /* the choice for larger arrays is the same */
   int status = trm_agree(r->comm, bench_allreduce_open(r));
   if (status == TRM_OK)
-    status = bench_allreduce_run_sizes(r);
+    status = r->tune ? bench_allreduce_tune(r->job, &r->pool, (size_t)r->max_bytes, (size_t)r->repeat, r->out)
+                     : bench_allreduce_run_sizes(r);
   bench_allreduce_close(r);
   return status;
 }
 
 const struct command bench_allreduce = {
-  .name = "bench allreduce", .help = "sums over the ranks: the MPI library's, the fixed tree, in shared memory",
+  .name = "bench allreduce", .help = "sums over the ranks: the MPI library's, those over messages, in shared memory",
   .usage = usage, .flags = flags, .bytes = sizeof(struct reduction),
   .job = JOB_OF_RANKS, .threads = true, .run = bench_allreduce_run,
 };

@@ -8,6 +8,9 @@
  * alone. */
 static const struct coll_costs typical[] = {{2e-6, 1 / 8e9, 1 / 1e10}, {20e-6, 1 / 1.2e9, 1 / 1e10}};
 
+/* Ranks of a node send smaller arrays by the library, which has calls of its own for them. */
+#define NODE_BYTES ((size_t)64 << 10)
+
 static const struct coll_ops *choices_cheapest(enum coll_kind kind, int ranks, bool across_nodes, size_t bytes)
 {
   const struct coll_ops *best = NULL;
@@ -52,7 +55,10 @@ const struct coll_ops *coll_choose(const struct coll_choices *choices, enum coll
     if (choice->kind == kind && choice->across_nodes == across_nodes && choices_is_better(choice, best, ranks, bytes))
       best = choice;
   }
-  return best ? best->ops : choices_cheapest(kind, ranks, across_nodes, bytes);
+  if (best)
+    return best->ops;
+  const bool is_library = !across_nodes && kind != COLL_TREE_SUM && bytes < NODE_BYTES;
+  return is_library ? NULL : choices_cheapest(kind, ranks, across_nodes, bytes);
 }
 
 void coll_choices_add(struct coll_choices *choices, const struct coll_choice *choice)

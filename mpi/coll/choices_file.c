@@ -30,12 +30,12 @@ int coll_choices_write(const struct coll_choices *choices, const char *path)
   FILE *stream = fopen(path, "w");
   if (!stream)
     return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
-  struct trm_json json;
-  trm_json_open(&json, stream);
-  trm_json_object(&json, NULL);
-  trm_json_list(&json, "collectives");
+  fputs("{\"collectives\": [\n", stream); /* a line for each choice, which messages about the file name */
   for (size_t i = 0; i < choices->count; i++) {
     const struct coll_choice *choice = &choices->choice[i];
+    struct trm_json json;
+    fputs(i > 0 ? "," : " ", stream);
+    trm_json_open(&json, stream);
     trm_json_object(&json, NULL);
     trm_json_text(&json, "collective", coll_kind_names[choice->kind]);
     trm_json_text(&json, "domain", domains[choice->across_nodes]);
@@ -45,8 +45,7 @@ int coll_choices_write(const struct coll_choices *choices, const char *path)
     trm_json_number(&json, "seconds", choice->seconds);
     trm_json_end(&json);
   }
-  trm_json_end(&json);
-  trm_json_end(&json);
+  fputs("]}\n", stream);
   const bool written = !ferror(stream);
   if (fclose(stream) != 0 || !written)
     return trm_error(TRM_FAILED, "%s: cannot be written", path);

@@ -43,7 +43,7 @@ struct trm_parallel_options {
   enum trm_share share;
   enum trm_progress progress;
   enum trm_shard shard;
-  char *cut, *recompute, *offload, *shares;
+  char *cut, *recompute, *offload, *shares, *collectives;
   int64_t bucket; /* bytes */
 };
 struct trm_strategy_options {

@@ -101,6 +101,8 @@ const struct trm_option trm_option_table[] = {
    "parallel.zero: shard over all ranks of the data axis, or over those of each node"),
   CHOICE(parallel.progress, "thread", WORDS("thread", "calls"),
    "what takes collectives between nodes further while a rank computes: a thread, or calls between layers alone"),
+  TEXT(parallel.collectives, "",
+   "a file of trireme bench allreduce --tune: the algorithms of collectives (default: by typical costs)"),
   BYTES(parallel.bucket, "4M", 1024, 0x1p40, "bytes of the gradient in one message"),
 
   TEXT(strategy.name, "sync", "training method: sync, or one of the asynchronous methods that README.md lists"),

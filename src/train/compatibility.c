@@ -13,7 +13,7 @@ enum feature {
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
-  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, FEATURES
+  CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, COLLECTIVES, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -70,6 +70,7 @@ static const struct {
   [THREADS] = {"parallel.threads above 1", "--parallel.threads=2", false},
   [NO_GRADIENTS] = {"simulate.gradients=no",
                     "--simulate.workers=2 --simulate.gradients=no --run.checkpoint_every=-1", false},
+  [COLLECTIVES] = {"parallel.collectives", "--parallel.collectives=collectives.json", false},
   [MACHINE] = {"simulate.machine", "--simulate.workers=2 --simulate.machine=machine.json", false},
   [REDUCING_LAYER] = {"a layer that sums over the ranks of a batch (batch_norm)", "--model=resnet20", false},
   [PATIENCE] = {"train.stop_patience", "--train.stop_patience=1 --data.validation=0.1", false},
@@ -129,6 +130,7 @@ static const struct {
   {SIMULATED, TRACE, "passes run in other threads, and take no time of the virtual clock"},
   {SIMULATED, THREADS, "a virtual rank computes in one thread; simulate.threads says how many compute at a time"},
   {SIMULATED, DEVICE_MEMORY, "each of the ranks would need an accelerator of its own"},
+  {SIMULATED, COLLECTIVES, "the virtual network models collectives, and has algorithms of its own"},
   {MACHINE, REAL_RANKS, "only the virtual network has modeled times"},
   {MACHINE, PIPELINE, "the time of a stage is modeled by device.gflops (trireme plan predicts that of a layout)"},
   {MACHINE, ROWS, "the time of a row is modeled by device.gflops"},
@@ -210,6 +212,7 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [TRACE] = o->run.trace != TRM_TRACE_NONE,
     [THREADS] = o->parallel.threads > 1,
     [NO_GRADIENTS] = !o->simulate.gradients,
+    [COLLECTIVES] = o->parallel.collectives[0] != '\0',
     [MACHINE] = o->simulate.machine[0] != '\0',
     [REDUCING_LAYER] = run->reduces,
     [PATIENCE] = o->train.stop_patience > 0,

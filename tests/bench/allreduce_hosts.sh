@@ -20,21 +20,21 @@ scratch
 start_hosts 2
 limit_hosts "$RATE"
 
-# fields: NAME SECONDS of each "NAME_s" of a JSON object on stdin
-fields() { grep -o '"[a-z_]*_s":[0-9][-+0-9.e]*' | sed 's/^"\(.*\)_s":/\1 /'; }
+# fields: METHOD SECONDS of each JSON object on stdin
+fields() { sed -n 's/.*"method":"\([a-z]*\)".*"median_s":\([-+0-9.e]*\).*/\1 \2/p'; }
 
 for ranks in $RANKS; do
   rm -f rows
   for round in $(seq "$ROUNDS"); do
     # shellcheck disable=SC2086 # two numbers
     place ${ranks/,/ }
-    launch $((${ranks/,/+})) "$TRIREME" bench allreduce --json --repeat="$REPEAT" --threads=1 "${flags[@]}" |
-      grep "\"bytes\":$BYTES," | fields | sed "s/^/$round /" >> rows
+    launch $((${ranks/,/+})) "$TRIREME" bench allreduce --json --repeat="$REPEAT" --threads=1 \
+      --min="$BYTES" --max="$BYTES" "${flags[@]}" | fields | sed "s/^/$round /" >> rows
   done
   wanted "bench allreduce, $BYTES bytes" "$(cat rows)"
   for name in $(awk '$1 == 1 { print $2 }' rows); do
     mapfile -t seconds < <(awk -v name="$name" '$2 == name { print $3 }' rows)
-    mapfile -t ratios < <(awk -v name="$name" '$2 == "allreduce" { mpi[$1] = $3 } $2 == name { s[$1] = $3 }
+    mapfile -t ratios < <(awk -v name="$name" '$2 == "library" { mpi[$1] = $3 } $2 == name { s[$1] = $3 }
       END { for (r in s) print mpi[r] / s[r] }' rows)
     printf '{"compare":"sum over two hosts","ranks":"%s","rate":"%s","bytes":%s,"rounds":%s,"what":"%s","s":%s,' \
       "$ranks" "$RATE" "$BYTES" "$ROUNDS" "$name" "$(median "${seconds[@]}")"

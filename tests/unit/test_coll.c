@@ -365,16 +365,18 @@ static void test_choices(void)
   CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 5, false, 65536), doubling);
   CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, (size_t)1 << 30), doubling);
   CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, true, 65536), doubling);
-  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_BROADCAST, 2, false, 5), coll_find(COLL_BROADCAST, "tree"));
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_BROADCAST, 2, true, 5), coll_find(COLL_BROADCAST, "tree"));
   coll_choices_free(&choices);
-  for (int kind = 0; kind < COLL_KINDS; kind++) /* by costs: always a row, few messages for few bytes */
+  for (int kind = 0; kind < COLL_KINDS; kind++) /* by costs: a row, or in a node the library for few bytes */
     for (int ranks = 1; ranks <= 64; ranks++)
       for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 4 * bytes + 1) {
         const struct coll_ops *ops = coll_choose(NULL, (enum coll_kind)kind, ranks, ranks % 2, bytes);
-        CU_ASSERT_FATAL(ops != NULL);
-        CU_ASSERT_EQUAL(ops->kind, kind);
+        CU_ASSERT(ops ? ops->kind == (enum coll_kind)kind : ranks % 2 == 0 && kind != COLL_TREE_SUM && bytes < 65536);
       }
   CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_ALLREDUCE, 8, true, 64), doubling);
+  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_TREE_SUM, 8, false, 64), coll_find(COLL_TREE_SUM, "doubling"));
+  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_TREE_SUM, 8, false, 1 << 24), coll_find(COLL_TREE_SUM, "halving"));
+  CU_ASSERT_PTR_NULL(coll_choose(NULL, COLL_ALLREDUCE, 8, false, 64));
 }
 
 /* -- files of choices */

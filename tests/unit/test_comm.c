@@ -9,6 +9,8 @@
 #include "core/counter.h"
 #include "core/memory.h"
 #include "deferred_window.h"
+#include "mpi/coll/choices.h"
+#include "mpi/real.h"
 #include "mpi/real_private.h"
 #include "ranks.h"
 
@@ -202,8 +204,12 @@ static void check_reduce_scatter(struct trm_comm *comm)
 static void check_gathers_begin(struct trm_comm *comm)
 {
   const bool over_mpi = comm->ops == world->ops, by_library = over_mpi && !real_of(comm)->over_messages;
+  struct coll_choice choice[] = {{COLL_ALLGATHER, false, 1, 0, NULL, 0}, {COLL_REDUCE_SCATTER, false, 1, 0, NULL, 0}};
+  const struct coll_choices library = {choice, 2, 2};
   if (over_mpi)
     real_of(comm)->max_begin_bytes = (size_t)1 << 17;
+  if (by_library)
+    trm_comm_set_collectives(world, &library);
   enum { COUNT = SIZES };
   const size_t ranks = (size_t)comm->size, rank = (size_t)comm->rank;
   struct trm_request *gather[COUNT], *scatter[COUNT];
@@ -247,6 +253,8 @@ static void check_gathers_begin(struct trm_comm *comm)
     trm_free(all[s]);
     trm_free(sum[s]);
   }
+  if (by_library)
+    trm_comm_set_collectives(world, NULL);
   if (over_mpi)
     real_of(comm)->max_begin_bytes = REAL_MAX_BEGIN_BYTES;
 }
