@@ -10,6 +10,10 @@
  * Threads: the thread that a rank began with calls the collective slots, create and free. Point-to-point, requests,
  * one-sided access, call_begin, wait_until, progress, notify, sleep_until and clock may be called by any thread of the
  * rank, each request by one thread at a time.
+ * Progress: every slot that blocks, test and progress take all of the rank's operations further, on all its
+ * communicators; so a rank may wait for any of them first. While a rank computes, non-blocking collectives may go on
+ * (mpi/real_progress.c: in a thread that reads and writes their data) or stand still. While one is in progress, no
+ * communicator, shared memory, window or calls are created or freed.
  */
 #pragma once
 
