@@ -128,6 +128,15 @@ static void record_remove(char *text, const char *key)
   }
 }
 
+/* Removes an object that is there once at most, by its key and how it ends. */
+static void record_remove_object(char *text, const char *key, const char *end)
+{
+  char *from = strstr(text, key), *to = from ? strstr(from, end) : NULL;
+  CU_ASSERT(!from || to);
+  if (to)
+    memmove(from, to + strlen(end), strlen(to + strlen(end)) + 1);
+}
+
 /* Reads metrics.jsonl or summary.json without times and memory, which no two runs have in common; free. */
 static char *record_of(const char *name, const char *file)
 {
@@ -139,11 +148,8 @@ static char *record_of(const char *name, const char *file)
     snprintf(key, sizeof key, "\"%s\":", varies[i]);
     record_remove(text, key);
   }
-  char *times = strstr(text, "\"seconds_over_ranks\":");
-  char *times_end = times ? strstr(times, "}},") : NULL;
-  CU_ASSERT(!times || times_end);
-  if (times_end)
-    memmove(times, times_end + 3, strlen(times_end + 3) + 1);
+  record_remove_object(text, "\"seconds_over_ranks\":", "}},");
+  record_remove_object(text, "\"between_nodes\":", "},");
   char *simulation = strstr(text, ",\"simulation\":"); /* the last of a summary: messages of this process */
   if (simulation)
     *simulation = '\0';
