@@ -64,10 +64,16 @@ static int sync_advance(struct trm_strategy *strategy)
 static int sync_ready(struct trm_strategy *strategy, enum sync_progress progress, size_t high,
                       const struct trm_loss_sums *sums)
 {
+  const struct sync *s = strategy->impl;
   if (strategy->now)
     return TRM_OK;
   TRM_CHECK(sync_node_publish(strategy, progress, high, sums));
-  return sync_has_other_nodes(strategy->impl) ? sync_advance(strategy) : TRM_OK;
+  if (!sync_has_other_nodes(s))
+    return TRM_OK;
+  const double before = s->node->ops->clock(s->node) - strategy->comm_s;
+  TRM_CHECK(sync_advance(strategy));
+  strategy->early_s += s->node->ops->clock(s->node) - strategy->comm_s - before;
+  return TRM_OK;
 }
 
 /* A failure of the device is also that of grad_ready, which follows. */

@@ -138,6 +138,7 @@ void trainer_speeds_begin(struct trainer *t)
   s->began_s = trainer_clock(t);
   s->comm_before_s = t->strategy.comm_s;
   s->wait_before_s = t->strategy.wait_s;
+  s->early_before_s = t->strategy.early_s;
   s->reduce_before_s = t->reduce_s;
 }
 
@@ -157,7 +158,8 @@ int trainer_speeds_passed(struct trainer *t)
     return TRM_OK;
   TRM_CHECK(t->modules->device->ops->sync(t->modules->device));
   s->copy_now_s = trainer_clock(t) - s->began_s - (strategy->comm_s - s->comm_before_s) -
-                  (strategy->wait_s - s->wait_before_s) - (t->reduce_s - s->reduce_before_s);
+                  (strategy->wait_s - s->wait_before_s) - (strategy->early_s - s->early_before_s) -
+                  (t->reduce_s - s->reduce_before_s);
   return TRM_OK;
 }
 

@@ -194,6 +194,7 @@ struct trm_strategy {
   struct trm_batch_part *undone;
   size_t undones;
   double wait_s, comm_s;       /* seconds waiting for other ranks, and in communication, so far */
+  double early_s;              /* seconds of sums and updates made before slot step, so far */
   struct trm_wire wire;
   /* set by the caller */
   double rate; /* of the step in progress, set before its passes so that updates can begin with them; slot step has the

@@ -63,7 +63,7 @@ struct trainer_speeds {
   double copy_s[TRAINER_SPEEDS_STEPS]; /* in passes, without waiting for other data ranks */
   double comm_s[TRAINER_SPEEDS_STEPS]; /* in communication of the data axis */
   double rest_s[TRAINER_SPEEDS_STEPS]; /* neither in passes nor in communication nor waiting */
-  double began_s, copy_now_s, comm_before_s, wait_before_s, reduce_before_s; /* of the current step */
+  double began_s, copy_now_s, comm_before_s, wait_before_s, early_before_s, reduce_before_s; /* of the current step */
   double *share;                   /* (data ranks) by speed, owned */
   int32_t *shard, *node;           /* (data ranks) shard of the batch; lowest data rank of the node; owned */
   double proportional_s; /* a step with these shares, measured */

@@ -1,25 +1,61 @@
 # shellcheck shell=bash
 # Synchronous data parallelism, ZeRO, pipelines.
-mutation 'sync: the sum of nodes left out' mpi/sync/sync.c 's/if \(!sync_has_other_nodes\(s\)\)$/if (true)/' \
+mutation 'sync: the sum of nodes left out' mpi/sync/bucket_sum.c 's/if \(cross->size == 1 \|\| n == 0\)/if (true)/' \
   test_sync 2
-mutation 'sync: one rate for all steps' mpi/sync/sync.c 's/update\.rate = \(float\)rate;/;/' test_sync 2
-mutation 'sync: the step of adam one behind' mpi/sync/sync.c \
+mutation 'sync: one rate for all steps' mpi/sync/sync_update.c 's/update\.rate = \(float\)rate;/;/' test_sync 2
+mutation 'sync: the step of adam one behind' mpi/sync/sync_update.c \
   's/update\.step = strategy->updates \+ 1/update.step = strategy->updates/' test_sync 2
-mutation 'sync: updates with a loss that is not finite' mpi/sync/sync.c \
+mutation 'sync: updates with a loss that is not finite' mpi/sync/sync_node.c \
   's/if \(!isfinite\(s->node_shared->progress/if (0 \&\& !isfinite(s->node_shared->progress/' test_sync_state 2
-mutation 'sync: blocks not awaited' mpi/sync/sync.c 's/if \(!sync_node_complete\(strategy, at \+ n\)\)/if (0)/' \
-  test_sync 2
-mutation 'sync: the last block cut' mpi/sync/sync.c \
+mutation 'sync: early updates with a loss that is not finite' mpi/sync/sync.c \
+  's/s->losses_known && isfinite\(s->losses\[0\]\.sums\.loss\)/s->losses_known/' test_sync_state 3
+mutation 'sync: last updates with a loss that is not finite' mpi/sync/sync.c \
+  's/if \(status == TRM_OK\)$/if (true)/' test_sync_state 3
+mutation 'sync: early updates before the losses are known' mpi/sync/sync.c \
+  's/finite = s->losses_known && /finite = /' test_sync_state 3
+mutation 'sync: updates of weights that are still read' mpi/sync/sync.c \
+  's/sync_node_has\(strategy, SYNC_RELEASED, /sync_node_has(strategy, SYNC_FINAL, /' test_sync 2
+mutation 'sync: parts reported as released' mpi/sync/sync.c \
+  's/sync_ready\(strategy, SYNC_FINAL, high/sync_ready(strategy, SYNC_RELEASED, high/' test_sync 2
+mutation 'sync: no update before the step' mpi/sync/sync.c 's/while \(finite && /while (false \&\& /' test_sync 2
+mutation 'sync: buckets sent before the node has them' mpi/sync/sync_between_nodes.c \
+  's/while \(s->begun < s->buckets && sync_node_has\(.*\)\)$/while (s->begun < s->buckets)/' test_sync 4
+mutation 'sync: losses of the first rank that has them' mpi/sync/sync_between_nodes.c \
+  's/if \(!s->losses_begun && sync_node_has\(strategy, SYNC_FINAL, 1\)\)/if (!s->losses_begun)/' test_sync 4
+mutation 'sync: a bucket taken for arrived' mpi/sync/bucket_sum.c \
+  's/return bucket->cross->ops->test\(&bucket->request\);/return true;/' test_sync 3
+mutation 'sync: the last bucket not awaited' mpi/sync/bucket_sum.c 's/bucket->cross->ops->wait\(&bucket->request\);/;/' \
+  test_sync 3
+mutation 'sync: every rank of an uneven node one slice' mpi/sync/sync_arrays.c \
+  's/s->crosses = \(int\)\(high - low\);/s->crosses = 1;/' test_sync 3
+mutation 'sync: shards of uneven nodes by rank in the node' mpi/sync/sync_arrays.c \
+  's/firsts\[rank\] < first \|\| //' test_sync 3
+mutation 'sync: lanes on uneven nodes' mpi/sync/sync_arrays.c 's/if \(!equal && strategy->lanes > 0\)/if (false)/' \
+  test_sync_lanes 5
+mutation 'sync: lanes added in any order' mpi/sync/sync.h 's/strategy->lanes > 0 \? TRM_TREE_SUM : TRM_SUM/TRM_SUM/' \
+  test_sync_lanes 5
+mutation 'lanes: the last one not added' src/train/lanes.c \
+  's/lanes_add\(t, t->lanes\.count - 1, low, high\);/;/' train.sh
+mutation 'linear: a block of rows too few' src/nn/layers/linear.c \
+  's/part\.n = n - at < rows \? n - at : rows/part.n = rows \/ 2/' test_nn 1
+mutation 'linear: blocks add to the first rows' src/nn/layers/linear.c \
+  's/part\.dw = call\.dw \+ at \* call\.k/part.dw = call.dw/' test_nn 1
+mutation 'linear: a block reported before it is computed' src/nn/layers/linear.c \
+  's/weight->offset \+ \(at \+ rows\) \* call\.k/weight->offset + (at + 2 * rows) * call.k/' test_nn 1
+mutation 'loss: chunks report parts' src/nn/model_loss.c 's/inner\.part_ready = NULL;.*/;/' test_scores 1
+mutation 'sync: blocks not awaited' mpi/sync/sync_node.c \
+  's/sync_node_await\(strategy, SYNC_RELEASED, at \+ n\);/;/' test_sync 2
+mutation 'sync: the last block cut' mpi/sync/sync_node.c \
   's/\(strategy->elements \+ s->block - 1\) \/ s->block/strategy->elements \/ s->block/' test_sync 2
-mutation 'sync: losses of the node in order' mpi/sync/sync.c \
+mutation 'sync: losses of the node in order' mpi/sync/sync_node.c \
   's/for \(level = 0; i >> level & 1; level\+\+\)/for (level = 0; i >> level \& 1; level += 2)/' test_sync 3
-mutation 'sync: losses published once a run' mpi/sync/sync.c \
-  's/trm_counter_get\(&flag->gradients_complete\) <= before/trm_counter_get(\&flag->gradients_complete) == 0/' \
+mutation 'sync: losses published once a run' mpi/sync/sync_node.c \
+  's/trm_counter_get\(&flag->upto\[SYNC_FINAL\]\) <= before/trm_counter_get(\&flag->upto[SYNC_FINAL]) == 0/' \
   layouts.sh
-mutation 'sync: norm of the first bucket' mpi/sync/sync.c \
+mutation 'sync: norm of the first bucket' mpi/sync/sync_update.c \
   's/for \(size_t i = 0; i < sync_units\(strategy->elements\); i\+\+\)/for (size_t i = 0; i < 1; i++)/' test_sync 2
-mutation 'sync: clip scale forgotten' mpi/sync/sync.c 's/strategy->optimizer->clip > 0 \? trm_clip_scale.* : 1/1/' \
-  test_sync 2
+mutation 'sync: clip scale forgotten' mpi/sync/sync_update.c \
+  's/strategy->optimizer->clip > 0 \? trm_clip_scale.* : 1/1/' test_sync 2
 mutation 'sync: restored weights of the first rank alone' mpi/sync/sync.c 's/strategy->updates = updates;/;/' \
   test_sync_state 2
 mutation 'zero: gradients of micro-batches overwritten' mpi/sync/zero.c 's/z->unit\[u\]\.accumulated = false;/;/' \

@@ -434,6 +434,61 @@ static void ready(struct trm_device *device)
   nn_case_close(&c);
 }
 
+struct parts {
+  struct nn_case *c;
+  size_t end; /* of what has been reported */
+  int calls;
+  const float *want;
+};
+
+/* Elements [end, high) are final, and belong to the layer in progress. */
+static void note_part(void *context, size_t high)
+{
+  struct parts *p = context;
+  const struct nn_case *c = p->c;
+  float *g = trm_alloc((high - p->end) * sizeof *g, "a part");
+  CU_ASSERT_FATAL(high > p->end && high <= c->model.boundary[p->calls]);
+  c->device->ops->download(c->device, g, c->g + p->end, (high - p->end) * sizeof *g);
+  CU_ASSERT(distance_of(g, p->want + p->end, high - p->end) < 1e-6);
+  p->end = high;
+  trm_free(g);
+}
+
+static int note_layer(void *context, size_t low, size_t high)
+{
+  struct parts *p = context;
+  CU_ASSERT(p->end >= low && p->end <= high);
+  p->calls++;
+  p->end = high;
+  return TRM_OK;
+}
+
+/* The gradient of a large layer is computed in parts of about `part` elements, final when they are reported. */
+static void parts(struct trm_device *device)
+{
+  struct nn_case c;
+  const char *text = "linear 30 | relu | linear 17 bias=no | gelu | linear 10";
+  CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "auto", &nn_ten_classes, NN_ROWS, 3), TRM_OK);
+  nn_case_draw(&c, 13, 10);
+  const size_t n = c.model.parameters;
+  struct trm_pass pass = nn_case_pass(&c);
+  struct trm_loss_sums sums = {0};
+  CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &sums, NULL, NULL), TRM_OK);
+  float *want = trm_alloc(n * sizeof *want, "gradients");
+  memcpy(want, nn_case_gradient(&c), n * sizeof *want);
+  CU_ASSERT(norm_of(want, n) > 1e-3);
+  for (pass.part = 1; pass.part < 1000; pass.part *= 5) {
+    struct parts p = {.c = &c, .want = want};
+    pass.part_ready = note_part;
+    pass.part_context = &p;
+    CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &sums, note_layer, &p), TRM_OK);
+    CU_ASSERT_EQUAL(p.calls, 3);
+    CU_ASSERT(distance_of(nn_case_gradient(&c), want, n) < 1e-6);
+  }
+  trm_free(want);
+  nn_case_close(&c);
+}
+
 static void evaluate(struct trm_device *device)
 {
   struct nn_case c;
@@ -573,6 +628,11 @@ static void test_ready(void)
   on_devices(ready);
 }
 
+static void test_parts(void)
+{
+  on_devices(parts);
+}
+
 static void test_evaluate(void)
 {
   on_devices(evaluate);
@@ -596,6 +656,7 @@ int main(void)
     {"accumulation over parts of a batch", test_accumulation},
     {"training, with the same bits on every device", test_training},
     {"readiness of the gradient, empty batches", test_ready},
+    {"gradients in parts", test_parts},
     {"evaluation and binding", test_evaluate},
     {"dropout masks by global row", test_dropout},
     CU_TEST_INFO_NULL,

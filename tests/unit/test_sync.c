@@ -237,6 +237,93 @@ static void test_overlap(void)
   }
 }
 
+/* Makes one step by hand: parts [low, high) in order, each first reported as final, then as released. Between nodes a
+ * bucket begins when it is final on the node, is updated no earlier than it is released, and with a known rate before
+ * the step. */
+static void early_step(struct job *job, const struct setup *c, bool known)
+{
+  struct trm_strategy *s = &job->strategy;
+  const struct sync *sync = s->impl;
+  struct trm_loss_sums sums = {.loss = 1, .rows = 1};
+  float *before = trm_alloc(c->elements * sizeof *before, "test");
+  memcpy(before, s->w, c->elements * sizeof *before);
+  for (size_t i = 0; i < c->elements; i++)
+    s->g[i] = 0.5f;
+  world->ops->barrier(world);
+  s->rate = known ? 0.1 : 0;
+  s->ops->part_ready(s, c->elements / 2, &sums);
+  world->ops->barrier(world);
+  s->ops->part_ready(s, c->elements, &sums); /* all others have published half of it */
+  world->ops->barrier(world);
+  CHECK(c, !sync_has_other_nodes(sync) || sync->begun > 0);
+  for (int i = 0; i < 1000; i++) /* all sums begin and arrive; nothing is released */
+    s->ops->part_ready(s, c->elements, &sums);
+  CHECK(c, sync->updated == 0 && memcmp(before, s->w, c->elements * sizeof *before) == 0);
+  world->ops->barrier(world);
+  const int halves = sync->begun; /* of the buckets */
+  CHECK(c, s->ops->grad_ready(s, 0, c->elements, &sums) == TRM_OK);
+  for (int i = 0; i < 1000; i++)
+    s->ops->part_ready(s, c->elements, &sums);
+  CHECK(c, known || sync->updated == 0);
+  CHECK(c, halves == sync->buckets || !sync_has_other_nodes(sync));
+  world->ops->barrier(world);
+  while (known && sync_has_other_nodes(sync) && sync->updated < sync->buckets)
+    s->ops->part_ready(s, c->elements, &sums);
+  CHECK(c, s->ops->step(s, 0.1, &sums) == TRM_OK && sums.loss == world->size);
+  CHECK(c, sync->updated == 0 && s->rate == 0);
+  for (size_t i = 0; i < trained_of(c); i++)
+    if (fabsf(s->w[i] - (before[i] - 0.1f * (0.5f * (float)world->size + 0.01f * before[i]))) > 1e-6f) {
+      CHECK(c, !"the update of an element");
+      break;
+    }
+  trm_free(before);
+}
+
+static void test_early(void)
+{
+  for (int node_size = 1; node_size <= 3; node_size++) {
+    const struct setup c = {.rule = TRM_UPDATE_SGD, .share = TRM_SHARE_NODE, .node_size = node_size, .bucket = 4096,
+                            .elements = 131072};
+    struct job job;
+    if (world->size == 1)
+      break; /* one rank alone reports nothing */
+    job_start(&job, &c, world);
+    strategy_restore_initial(&job.strategy, initial);
+    for (int known = 0; known < 2; known++)
+      early_step(&job, &c, known);
+    strategy_end(&job.arrays);
+  }
+  CU_ASSERT_TRUE(world->size >= 1);
+}
+
+/* Nodes of unequal numbers of ranks share weights, too: in each node every element has one owner, all ranks but those
+ * of the largest node have more than one, and a rank sends to one rank of each other node at a time. */
+static void test_uneven(void)
+{
+  for (int node_size = 2; node_size <= 3; node_size++) {
+    const struct setup c = {.rule = TRM_UPDATE_SGD, .share = TRM_SHARE_NODE, .node_size = node_size, .bucket = 4096,
+                            .elements = 131072};
+    struct job job;
+    job_start(&job, &c, world);
+    const struct sync *s = job.strategy.impl;
+    const int nodes = (world->size + node_size - 1) / node_size, last = world->size - (nodes - 1) * node_size;
+    const bool is_last = world->rank >= (nodes - 1) * node_size;
+    CHECK(&c, s->node->size == (is_last ? last : node_size));
+    CHECK(&c, s->cross[0]->size == nodes && s->slices == (nodes > 1 ? node_size : last));
+    CHECK(&c, s->crosses >= (s->slices > s->node->size ? 1 : 0) && s->crosses <= s->slices);
+    double owned = 0;
+    for (int b = 0; b < s->buckets; b++) {
+      owned += (double)(s->bucket[b].slice.high - s->bucket[b].slice.low);
+      CHECK(&c, s->bucket[b].cross->size == nodes);
+      CHECK(&c, s->bucket[b].full.high - s->bucket[b].full.low <= (size_t)s->slices * SYNC_UNIT + SYNC_UNIT ||
+                  nodes == 1);
+    }
+    s->node->ops->allreduce(s->node, &owned, 1, TRM_DOUBLE, TRM_SUM);
+    CHECK(&c, owned == (double)c.elements);
+    strategy_end(&job.arrays);
+  }
+}
+
 static void test_private(void)
 {
   for (int clips = 0; clips < 2; clips++) {
@@ -266,6 +353,8 @@ int main(int argc, char **argv)
     {"rules, clipping, nodes", test_rules},
     {"sizes and buckets", test_shapes},
     {"all-reduce during the backward pass", test_overlap},
+    {"updates during the backward pass", test_early},
+    {"nodes of unequal numbers of ranks", test_uneven},
     {"private memory, devices", test_private},
     CU_TEST_INFO_NULL,
   };

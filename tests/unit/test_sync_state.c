@@ -12,11 +12,12 @@
 
 static void test_not_finite(void)
 {
-  for (int variant = 0; variant < 5; variant++) {
-    const struct setup c = {.rule = TRM_UPDATE_MOMENTUM,
+  for (int variant = 0; variant < 8; variant++) {
+    const struct setup c = {.rule = variant == 6 ? TRM_UPDATE_LAMB : TRM_UPDATE_MOMENTUM,
+                            .clip = variant == 7 ? 1 : 0,
                             .share = TRM_SHARE_NODE,
-                            .node_size = variant == 1 ? 1 : variant == 2 ? 2 : 0,
-                            .pretends = variant > 2 ? variant - 2 : 0,
+                            .node_size = variant > 4 ? 3 : variant == 1 ? 1 : variant == 2 ? 2 : 0,
+                            .pretends = variant == 3 || variant == 4 ? variant - 2 : 0,
                             .bucket = 20000,
                             .elements = 40000};
     struct job job;
@@ -30,7 +31,11 @@ static void test_not_finite(void)
     float *g = trm_alloc(bytes, "test");
     struct trm_loss_sums tally = {.loss = s->batch_shard == s->batch_shards - 1 ? (variant % 2 ? INFINITY : NAN) : 1,
                                   .rows = 1};
+    s->rate = 0.1; /* so that updates could begin before the step */
     submit_gradient(&job, g, &tally);
+    world->ops->barrier(world);
+    for (int i = 0; i < 1000; i++) /* all ranks have published: all sums begin and arrive */
+      CHECK(&c, s->ops->grad_ready(s, 0, c.elements, &tally) == TRM_OK);
     trm_strategy_begin_step(s, 0.1, 0, &tally);
     CHECK(&c, s->ops->step(s, 0.1, &tally) == TRM_FAILED);
     CHECK(&c, strstr(trm_error_text(), "step 2") && strstr(trm_error_text(), variant % 2 ? "inf" : "nan"));
