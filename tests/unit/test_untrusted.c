@@ -117,6 +117,7 @@ struct edit {
   uint64_t value[4]; /* INTEGER: the first; sizes of a shape or an array */
   int count;         /* of these */
   const char *text;
+  int32_t fill; /* INTEGERS: each of them */
 };
 
 static void edit_array(hid_t file, const struct edit *edit)
@@ -132,6 +133,14 @@ static void edit_array(hid_t file, const struct edit *edit)
   CU_ASSERT(array >= 0);
   if (edit->text)
     CU_ASSERT(H5Dwrite(array, text, H5S_ALL, H5S_ALL, H5P_DEFAULT, edit->text) >= 0);
+  if (edit->fill) {
+    const size_t n = (size_t)H5Sget_simple_extent_npoints(space);
+    int32_t *all = calloc(n, sizeof *all);
+    for (size_t i = 0; i < n; i++)
+      all[i] = edit->fill;
+    CU_ASSERT(H5Dwrite(array, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) >= 0);
+    free(all);
+  }
   H5Dclose(array);
   H5Sclose(space);
   H5Tclose(text);
@@ -214,6 +223,85 @@ static const struct edit tokens[] = {
   {"merges", TEXTS, "merges is damaged", N(1, 2)},
 };
 
+/* Values that are out of range: found when they are read. */
+static const struct edit image_values[] = {
+  {"train/y", INTEGERS, "train row 0 has class 7, but the classes are 0 to 6", N(100), .fill = 7},
+  {"train/y", INTEGERS, "train row 0 has class -1, but the classes are 0 to 6", N(100), .fill = -1},
+};
+static const struct edit sparse_values[] = {
+  {"train/starts", INTEGERS, "train/starts row 100 begins at entry 397, after entry 0, of 396", N(101), .fill = 397},
+  {"train/starts", INTEGERS, "train/starts row 100 begins at entry -1", N(101), .fill = -1},
+  {"train/columns", INTEGERS, "train row 1 has column 1073741824 after -1; columns ascend", N(396), .fill = 1 << 30},
+  {"train/columns", INTEGERS, "train row 1 has column -1 after -1; columns ascend", N(396), .fill = -1},
+};
+static const struct edit token_values[] = {
+  {"train/x", INTEGERS, "train token 0 is 70000, outside of the vocabulary of", N(100), .fill = 70000},
+  {"train/x", INTEGERS, "train token 0 is -1, outside of the vocabulary of", N(100), .fill = -1},
+};
+
+static void edited_values(enum made_kind kind, const struct edit *edits, size_t count)
+{
+  char sums[64];
+  struct trm_options options = {.data = {.memory = 1 << 20, .context = 4}, .parallel = {.share = TRM_SHARE_NONE}};
+  struct trm_dataset *data;
+  for (size_t i = 0; i < count; i++) {
+    CU_ASSERT_EQUAL_FATAL(made_file(path, kind, 20, 100, 0, 0), TRM_OK);
+    edit_file(&edits[i]);
+    snprintf(sums, sizeof sums, "%s_sums", edits[i].name);
+    edit_file(&(struct edit){sums, GONE, NULL, .count = 0}); /* other programs write none */
+    CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()), TRM_FAILED);
+    edit_says(&edits[i]);
+    CU_ASSERT_EQUAL(trm_data_info(path, true, false), TRM_FAILED);
+  }
+}
+
+static void test_values(void)
+{
+  edited_values(MADE_BYTES, image_values, sizeof image_values / sizeof *image_values);
+  edited_values(MADE_CSR, sparse_values, sizeof sparse_values / sizeof *sparse_values);
+  edited_values(MADE_TOKENS, token_values, sizeof token_values / sizeof *token_values);
+}
+
+/* Found by a check of the whole file alone. */
+static const struct edit checks[] = {
+  {"digest", TEXT, "is damaged: its digest is not the one that was written", .text = "0123"},
+  {"train", GONE, "has no train, validation or test split", .count = 0},
+};
+
+static void test_checks(void)
+{
+  for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+    CU_ASSERT_EQUAL_FATAL(made_file(path, MADE_BYTES, 20, 100, 0, 0), TRM_OK);
+    edit_file(&checks[i]);
+    CU_ASSERT_EQUAL(trm_data_info(path, true, false), TRM_FAILED);
+    edit_says(&checks[i]);
+  }
+}
+
+/* Texts of variable length, as other programs write them. */
+static void test_variable_text(void)
+{
+  const char *texts[] = {"image", "another program"}, *const names[] = {"kind", "source"};
+  struct trm_options options = {.data = {.memory = 1 << 20}, .parallel = {.share = TRM_SHARE_NONE}};
+  struct trm_dataset *data;
+  CU_ASSERT_EQUAL_FATAL(made_file(path, MADE_BYTES, 20, 100, 0, 0), TRM_OK);
+  const hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1), one = H5Screate(H5S_SCALAR);
+  H5Tset_size(type, H5T_VARIABLE);
+  for (int i = 0; i < 2; i++) {
+    CU_ASSERT(H5Adelete(file, names[i]) >= 0);
+    const hid_t attribute = H5Acreate2(file, names[i], type, one, H5P_DEFAULT, H5P_DEFAULT);
+    CU_ASSERT(H5Awrite(attribute, type, &texts[i]) >= 0);
+    H5Aclose(attribute);
+  }
+  H5Sclose(one);
+  H5Tclose(type);
+  CU_ASSERT(H5Fclose(file) >= 0);
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()), TRM_OK);
+  CU_ASSERT_EQUAL(data->rows, 100);
+  data->ops->close(data);
+  CU_ASSERT_EQUAL(trm_data_info(path, true, true), TRM_OK);
+}
+
 static void edited_datasets(enum made_kind kind, const struct edit *edits, size_t count)
 {
   struct trm_options options = {.data = {.memory = 1 << 20, .context = 4}, .parallel = {.share = TRM_SHARE_NONE}};
@@ -288,6 +376,10 @@ static void edited_checkpoint(const struct edit *edit, const struct trm_model *m
   edit_says(edit);
   CU_ASSERT_NOT_EQUAL(trm_checkpoint_hdf5.verify(path), TRM_OK);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), path));
+  for (int json = 0; json < 2; json++) {
+    CU_ASSERT_NOT_EQUAL(trm_data_info(path, true, json), TRM_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), path));
+  }
 }
 
 static void test_checkpoints(void)
@@ -332,6 +424,9 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"damaged descriptions of data sets", test_datasets},
+    {"values out of range", test_values},
+    {"checks of the whole file", test_checks},
+    {"texts of variable length", test_variable_text},
     {"damaged checkpoints", test_checkpoints},
     {"external storage", test_external_storage},
     {"virtual data sets", test_virtual_dataset},
