@@ -5,6 +5,7 @@
  * of a batch 2 (w - mean of i). Four validation rows have target 0, so that their loss is w^2, and two test rows have
  * target 1. The initial w is 3. After update u the strategy sets w to number u of a list. */
 #include <math.h>
+#include <sys/stat.h>
 
 #include "core/log.h"
 #include "dataset_files.h"
@@ -599,6 +600,101 @@ static void test_failures(void)
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "run.lanes: 3 is not a power of two");
 }
 
+/* A folder of that name with a file in it, which no file can replace and nothing removes. */
+static void blocked(const char *run_name, const char *name)
+{
+  char *path = trm_format("%s/%s", folder, run_name);
+  CU_ASSERT(mkdir(path, 0700) == 0);
+  trm_append(&path, "/%s", name);
+  for (char *slash = path + strlen(folder) + strlen(run_name) + 2; (slash = strchr(slash, '/')); *slash++ = '/') {
+    *slash = '\0';
+    mkdir(path, 0700);
+  }
+  CU_ASSERT(mkdir(path, 0700) == 0);
+  trm_append(&path, "/x");
+  FILE *file = fopen(path, "w");
+  CU_ASSERT_FATAL(file != NULL);
+  fclose(file);
+  trm_free(path);
+}
+
+/* Whatever of a run's directory cannot be written: an error that names it, and no other end. */
+static void test_blocked(void)
+{
+  static const char *const none[] = {NULL}, *const replaces[] = {"run.overwrite", "yes", NULL},
+                           *const resumes[] = {"run.resume", "auto", NULL},
+                           *const traces[] = {"run.trace", "steps", NULL};
+  static const struct {
+    const char *run_name, *name;
+    const char *const *settings;
+    int status;
+    const char *message;
+  } cases[] = {
+    {"block1", "metrics.jsonl", none, TRM_USAGE, "block1 holds a run already"},
+    {"block2", "metrics.jsonl", replaces, TRM_FAILED, "block2/metrics.jsonl: cannot be removed"},
+    {"block3", "summary.json", resumes, TRM_FAILED, "block3/summary.json: cannot be removed"},
+    {"block4", "config.yaml", none, TRM_FAILED, "block4/config.yaml: cannot be written"},
+    {"block5", "audit.jsonl", none, TRM_FAILED, "block5/audit.jsonl: cannot be written"},
+    {"block6", "summary.json", none, TRM_FAILED, "block6/summary.json: cannot be written"},
+    {"block7", "config.yaml.new", none, TRM_FAILED, "block7/config.yaml: cannot be written"},
+    {"block8", "checkpoints/last.h5", none, TRM_OK, ""},      /* a warning */
+    {"block9", "checkpoints/last.new", none, TRM_OK, ""},     /* the same */
+    {"block10", "trace.json", traces, TRM_OK, ""},            /* the same */
+  };
+  struct trm_result result;
+  run.w = constant;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    blocked(cases[i].run_name, cases[i].name);
+    trm_error(TRM_OK, "%s", "");
+    const int status = train(cases[i].run_name, cases[i].settings, &result);
+    CU_ASSERT(status == cases[i].status && strstr(trm_error_text(), cases[i].message));
+    if (status != cases[i].status || !strstr(trm_error_text(), cases[i].message))
+      printf("\n%s/%s: status %d: %s\n", cases[i].run_name, cases[i].name, status, trm_error_text());
+  }
+  char *path = trm_format("%s/file", folder);
+  FILE *file = fopen(path, "w");
+  CU_ASSERT(file && fclose(file) == 0);
+  trm_free(path);
+  CU_ASSERT_EQUAL(train("file/in/it", none, &result), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "file/in/it: cannot make the directory"));
+}
+
+/* Copies in memory: after every second step but the last; removed at the end, read by a run that goes on. */
+static void test_memory(void)
+{
+  static const char *const copies[] = {"run.buddy", "2", "run.checkpoint_every", "-1", "run.background", "no",
+                                       "run.resume", "auto", NULL};
+  static const char *const threads[] = {"run.buddy", "2", "run.background", "yes", NULL};
+  static const struct made_fetch next[] = {{1, 4, 8}, {1, 8, 10}};
+  struct trm_result result;
+  run.w = rising;
+  CU_ASSERT_EQUAL(train("memory", copies, &result), TRM_OK);
+  CU_ASSERT_STRING_EQUAL(save_list(), "step-00000002.h5@2 step-00000004.h5@4 ");
+  CU_ASSERT_EQUAL(strncmp(save_at(0)->path, "/dev/shm/trireme-", 17), 0);
+  CU_ASSERT(access(save_at(0)->path, F_OK) != 0 && access(save_at(1)->path, F_OK) != 0);
+  run.fail_at = 5;
+  CU_ASSERT_EQUAL(train("memory2", copies, &result), TRM_FAILED);
+  run.fail_at = 0;
+  CU_ASSERT(access(save_at(0)->path, F_OK) != 0 && access(save_at(1)->path, F_OK) == 0); /* the one before is gone */
+  CU_ASSERT_EQUAL(train("memory2", copies, &result), TRM_OK);
+  CU_ASSERT(fetched(next, 2) && result.steps == 6);
+  CU_ASSERT_STRING_EQUAL(save_list(), "");
+  /* damaged: no other is there, so the run begins with its first step */
+  run.fail_at = 5;
+  CU_ASSERT_EQUAL(train("memory3", copies, &result), TRM_FAILED);
+  run.fail_at = 0;
+  saves[save_count - 1].damaged = true;
+  CU_ASSERT_EQUAL(train("memory3", copies, &result), TRM_OK);
+  CU_ASSERT(run.fetch[0].epoch == 0 && run.fetch[0].low == 0 && result.steps == 6);
+  /* a copy that cannot be made is a warning */
+  run.fail_save = true;
+  CU_ASSERT_EQUAL(train("memory4", copies, &result), TRM_OK);
+  run.fail_save = false;
+  CU_ASSERT_EQUAL(train("memory5", threads, &result), TRM_OK);
+  for (int i = run.first_save; i < save_count; i++) /* whichever were made while files were written */
+    CU_ASSERT(strncmp(saves[i].path, "/dev/shm/", 9) != 0 || access(saves[i].path, F_OK) != 0);
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
@@ -614,6 +710,8 @@ int main(void)
     {"nothing to resume", test_resume_of_nothing},
     {"not resumed", test_resume_refused},
     {"failures", test_failures},
+    {"files in the way", test_blocked},
+    {"copies in memory", test_memory},
     CU_TEST_INFO_NULL,
   };
   trm_log_set_quiet(true);
