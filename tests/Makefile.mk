@@ -303,6 +303,8 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/fuzz.sh \
 	tests/fuzz/corpus \
 	tests/bench/README.md \
+	tests/bench/allreduce.sh \
+	tests/bench/allreduce_gloo.py \
 	tests/bench/allreduce_hosts.sh \
 	tests/bench/compare_torch.sh \
 	tests/bench/encrypted_io.sh \
@@ -332,6 +334,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/lib.sh \
 	tests/mutations.sh \
 	tests/mutations/async.sh \
+	tests/mutations/coll.sh \
 	tests/mutations/data.sh \
 	tests/mutations/kernels.sh \
 	tests/mutations/layers.sh \

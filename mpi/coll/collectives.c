@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "mpi/coll/choices.h"
-
 enum { MAX_CHUNKS = 64 }; /* of an array */
 
 static bool collectives_has_rows(enum coll_kind kind)
@@ -58,39 +56,4 @@ struct coll_schedule *coll_begin_by(struct coll *coll, const struct coll_ops *op
     collectives_add(s, ops, a, low, high);
   }
   return s;
-}
-
-/* -- without measurements */
-
-static struct coll_schedule *collectives_begin_default(struct coll *coll, enum coll_kind kind,
-                                                       const struct coll_arrays *a)
-{
-  const size_t bytes = collectives_bytes(coll, kind, a->count, a->type);
-  return coll_begin_by(coll, coll_choose(NULL, kind, coll->comm->size, true, bytes), a);
-}
-
-struct coll_schedule *coll_broadcast(struct coll *coll, void *data, size_t count, enum trm_type type, int root)
-{
-  return collectives_begin_default(coll, COLL_BROADCAST,
-                                   &(struct coll_arrays){.data = data, .count = count, .type = type, .root = root});
-}
-
-struct coll_schedule *coll_allreduce(struct coll *coll, void *data, size_t count, enum trm_type type, enum trm_op op)
-{
-  return collectives_begin_default(coll, op == TRM_TREE_SUM ? COLL_TREE_SUM : COLL_ALLREDUCE,
-                                   &(struct coll_arrays){.data = data, .count = count, .type = type, .op = op});
-}
-
-struct coll_schedule *coll_allgather(struct coll *coll, void *all, size_t count, enum trm_type type)
-{
-  return collectives_begin_default(coll, COLL_ALLGATHER,
-                                   &(struct coll_arrays){.data = all, .count = count, .type = type});
-}
-
-struct coll_schedule *coll_reduce_scatter(struct coll *coll, void *all, void *mine, size_t count, enum trm_type type,
-                                          enum trm_op op)
-{
-  return collectives_begin_default(
-    coll, COLL_REDUCE_SCATTER,
-    &(struct coll_arrays){.data = all, .mine = mine, .count = count, .type = type, .op = op});
 }

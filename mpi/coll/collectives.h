@@ -19,10 +19,3 @@ struct coll_arrays {
 /* All-gather: row `rank` of data has what this rank gives. Reduce-scatter: mine becomes row `rank` of the reduction of
  * data, which is overwritten. */
 struct coll_schedule *coll_begin_by(struct coll *coll, const struct coll_ops *ops, const struct coll_arrays *arrays);
-
-/* The same by the row that is chosen without measurements, between nodes. */
-struct coll_schedule *coll_broadcast(struct coll *coll, void *data, size_t count, enum trm_type type, int root);
-struct coll_schedule *coll_allreduce(struct coll *coll, void *data, size_t count, enum trm_type type, enum trm_op op);
-struct coll_schedule *coll_allgather(struct coll *coll, void *all, size_t count, enum trm_type type);
-struct coll_schedule *coll_reduce_scatter(struct coll *coll, void *all, void *mine, size_t count, enum trm_type type,
-                                          enum trm_op op);

@@ -1,42 +1,55 @@
 #include "mpi/coll/reduce.h"
 
-#define REDUCE(type)                                              \
-  do {                                                            \
-    type *z = to;                                                 \
-    const type *x = with, *y = from;                              \
-    if (sum) {                                                    \
-      _Pragma("omp simd") for (size_t i = 0; i < count; i++)      \
-        z[i] = (type)(x[i] + y[i]);                               \
-    } else {                                                      \
-      for (size_t i = 0; i < count; i++)                          \
-        z[i] = (op == TRM_MIN) == (y[i] < x[i]) ? y[i] : x[i];    \
-    }                                                             \
-  } while (0)
+#include "core/clones.h"
+
+/* An element depends on those of its own index alone, also where z is x. min and max: of two that are equal, or not
+ * ordered, x and y. */
+#define REDUCE(type)                                                                                                   \
+  CPU_CLONES static void reduce_##type(enum trm_op op, type *z, const type *x, const type *y, size_t count)           \
+  {                                                                                                                    \
+    if (op == TRM_MIN) {                                                                                               \
+      _Pragma("omp simd") for (size_t i = 0; i < count; i++)                                                           \
+        z[i] = y[i] < x[i] ? y[i] : x[i];                                                                              \
+    } else if (op == TRM_MAX) {                                                                                        \
+      _Pragma("omp simd") for (size_t i = 0; i < count; i++)                                                           \
+        z[i] = y[i] < x[i] ? x[i] : y[i];                                                                              \
+    } else {                                                                                                           \
+      _Pragma("omp simd") for (size_t i = 0; i < count; i++)                                                           \
+        z[i] = (type)(x[i] + y[i]);                                                                                    \
+    }                                                                                                                  \
+  }
+REDUCE(float)
+REDUCE(double)
+REDUCE(int32_t)
+REDUCE(uint32_t)
+REDUCE(int64_t)
+REDUCE(uint64_t)
+REDUCE(uint8_t)
 
 void coll_reduce(enum trm_type type, enum trm_op op, void *to, const void *with, const void *from, size_t count)
 {
-  const bool sum = op == TRM_SUM || op == TRM_TREE_SUM;
+  const bool orders = op == TRM_MIN || op == TRM_MAX; /* sums of signed integers wrap around as unsigned ones */
   switch (type) {
   case TRM_FLOAT:
-    REDUCE(float);
+    reduce_float(op, to, with, from, count);
     break;
   case TRM_DOUBLE:
-    REDUCE(double);
+    reduce_double(op, to, with, from, count);
     break;
   case TRM_INT32:
-    if (sum)
-      REDUCE(uint32_t);
+    if (orders)
+      reduce_int32_t(op, to, with, from, count);
     else
-      REDUCE(int32_t);
+      reduce_uint32_t(op, to, with, from, count);
     break;
   case TRM_INT64:
-    if (sum)
-      REDUCE(uint64_t);
+    if (orders)
+      reduce_int64_t(op, to, with, from, count);
     else
-      REDUCE(int64_t);
+      reduce_uint64_t(op, to, with, from, count);
     break;
   case TRM_BYTE:
-    REDUCE(uint8_t);
+    reduce_uint8_t(op, to, with, from, count);
     break;
   }
 }

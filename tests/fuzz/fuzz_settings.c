@@ -7,6 +7,7 @@
 #include "core/options.h"
 #include "core/status.h"
 #include "fuzz.h"
+#include "mpi/coll/choices.h"
 #include "nn/balance.h"
 #include "nn/param_names.h"
 #include "plan/machine.h"
@@ -108,7 +109,27 @@ static void fuzz_options(struct fuzz_input input)
   trm_options_free(&options);
 }
 
-/* A configuration ('c'), options ('o'), or the figures of a machine. */
+/* Choices that are written read back as the same. */
+static void fuzz_collectives(struct fuzz_input input)
+{
+  struct coll_choices choices, again;
+  if (coll_choices_read(&choices, fuzz_file("collectives.json", input)) != TRM_OK)
+    return;
+  const char *path = fuzz_path("again.json");
+  fuzz_require(coll_choices_write(&choices, path) == TRM_OK && coll_choices_read(&again, path) == TRM_OK,
+               "written choices can be read");
+  fuzz_require(again.count == choices.count, "as many choices as were written");
+  for (size_t i = 0; i < choices.count; i++) {
+    const struct coll_choice *a = &choices.choice[i], *b = &again.choice[i];
+    fuzz_require(a->kind == b->kind && a->across_nodes == b->across_nodes && a->ranks == b->ranks &&
+                   a->bytes == b->bytes && a->ops == b->ops, "written choices read back as the same");
+  }
+  coll_choose(&choices, COLL_ALLREDUCE, 3, true, 1000);
+  coll_choices_free(&choices);
+  coll_choices_free(&again);
+}
+
+/* A configuration ('c'), options ('o'), choices of collectives ('k'), or the figures of a machine. */
 void fuzz_settings(struct fuzz_input input)
 {
   const char variant = fuzz_variant(&input);
@@ -116,6 +137,8 @@ void fuzz_settings(struct fuzz_input input)
     fuzz_config(input);
   else if (variant == 'o')
     fuzz_options(input);
+  else if (variant == 'k')
+    fuzz_collectives(input);
   else
     fuzz_machine(input);
 }
