@@ -94,7 +94,18 @@ libtrireme_la_SOURCES += \
 	mpi/real_window.c \
 	mpi/strategies.c \
 	mpi/strategies.h \
+	mpi/sync/adasum.c \
+	mpi/sync/bmuf.c \
+	mpi/sync/diloco.c \
+	mpi/sync/local.c \
 	mpi/sync/norms.c \
+	mpi/sync/postlocal.c \
+	mpi/sync/replicas.c \
+	mpi/sync/replicas.h \
+	mpi/sync/replicas_create.c \
+	mpi/sync/replicas_exchange.c \
+	mpi/sync/replicas_private.h \
+	mpi/sync/slowmo.c \
 	mpi/sync/sync.c \
 	mpi/sync/sync.h \
 	mpi/sync/sync_alone.c \

@@ -7,10 +7,16 @@
 #include "core/options.h"
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/sync/sync.h"
+#include "mpi/sync/replicas.h"
 
 const struct trm_strategy_ops *const trm_strategy_table[] = {
   &trm_strategy_sync,
+  &trm_strategy_local,
+  &trm_strategy_postlocal,
+  &trm_strategy_slowmo,
+  &trm_strategy_bmuf,
+  &trm_strategy_diloco,
+  &trm_strategy_adasum,
   &trm_strategy_asgd,
   &trm_strategy_hogwild,
   &trm_strategy_groups,

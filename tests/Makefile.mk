@@ -45,6 +45,8 @@ trm_test_programs += \
 	tests/unit/test_random \
 	tests/unit/test_recompute \
 	tests/unit/test_recordings \
+	tests/unit/test_replica_identities \
+	tests/unit/test_replicas \
 	tests/unit/test_step \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
@@ -158,6 +160,9 @@ tests_unit_test_device_ranks_SOURCES = tests/unit/test_device_ranks.c tests/unit
 	tests/unit/dataset_files.h $(trm_test_method_devices)
 trm_test_sync_job = tests/unit/sync_job.h $(trm_test_method_devices)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c $(trm_test_sync_job)
+tests_unit_test_replica_identities_SOURCES = tests/unit/test_replica_identities.c tests/unit/replicas_job.h \
+	$(trm_test_method)
+tests_unit_test_replicas_SOURCES = tests/unit/test_replicas.c tests/unit/replicas_job.h $(trm_test_method)
 tests_unit_test_sync_lanes_SOURCES = tests/unit/test_sync_lanes.c $(trm_test_sync_job)
 tests_unit_test_sync_state_SOURCES = tests/unit/test_sync_state.c $(trm_test_sync_job)
 trm_test_zero_job = tests/unit/zero_job.h $(trm_test_method_devices)
@@ -266,6 +271,7 @@ trm_test_scripts += \
 	tests/async_signal.sh \
 	tests/stall.sh \
 	tests/hung_files.sh \
+	tests/local_steps.sh \
 	tests/lost_network.sh \
 	tests/hosts.sh \
 	tests/faults.sh \

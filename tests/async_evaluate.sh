@@ -33,7 +33,7 @@ simulate() {
     > "$2.log" 2>&1 || { cat "$2.log"; fail "$2: $1 virtual ranks, ${*:3}"; }
 }
 methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
-  sed -n 's/.*(known: sync, \(.*\))/\1/p' | tr -d ,)
+  sed -n 's/.*(known: sync, .* adasum, \(.*\))/\1/p' | tr -d ,)
 [ "$(echo "$methods" | wc -w)" -ge 2 ] || fail "no list of methods"
 
 # -- the weights of their step

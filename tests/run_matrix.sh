@@ -19,7 +19,8 @@ case ${program##*/} in
   test_pipeline | test_pipeline_versions | test_tensor) ranks="1 2 4" more=3 ;;
   test_zero | test_zero_state | test_device_ranks) ranks="1 2 3" more=4 ;;
   # each case creates its own communicators
-  test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 5" more="4 6 7 8 9" ;;
+  test_sync | test_sync_lanes | test_sync_state | test_replicas | test_replica_identities)
+    ranks="1 2 3 5" more="4 6 7 8 9" ;;
   *) exec "$@" ;;
 esac
 [ -z "${TRM_TEST_ALL:-}${TRM_TEST_RANKS:-}" ] || ranks="$ranks $more"

@@ -34,6 +34,7 @@ enum trm_assignment { TRM_ASSIGN_DYNAMIC, TRM_ASSIGN_STATIC };
 enum trm_batch_meaning { TRM_BATCH_UPDATE, TRM_BATCH_WORKER, TRM_BATCH_GLOBAL };
 enum trm_stale_rate { TRM_STALE_RATE_CONSTANT, TRM_STALE_RATE_DIVIDED };
 enum trm_aggregate { TRM_AGGREGATE_NONE, TRM_AGGREGATE_NODE };
+enum trm_replica { TRM_REPLICA_NODE, TRM_REPLICA_RANK };
 enum trm_conflicts { TRM_CONFLICTS_ADD, TRM_CONFLICTS_OVERWRITE }; /* of pending updates */
 enum trm_compensation { TRM_COMPENSATION_CONSTANT, TRM_COMPENSATION_ADAPTIVE };
 

@@ -53,8 +53,9 @@ struct trm_strategy_options {
   enum trm_stale_rate rate;
   enum trm_aggregate aggregate;
   enum trm_compensation compensation;
-  int64_t tau, servers, groups, splits, slack, overlap, rows;
-  double alpha, lambda, memory;
+  enum trm_replica replica;
+  int64_t tau, servers, groups, splits, slack, overlap, rows, fragments;
+  double alpha, lambda, memory, outer_rate, outer_momentum;
 };
 struct trm_run_options {
   char *dir, *resume, *group;

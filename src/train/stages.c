@@ -230,7 +230,7 @@ static struct trm_pipeline_batch stages_batch(const struct stages_run *run, size
     rows[m] = to - from;
   }
   return (struct trm_pipeline_batch){.first_row = t->samples - t->position + f->part_low,
-                                     .scale = 1.0f / (float)(f->high - low),
+                                     .scale = trainer_gradient_scale(t, f->high - low),
                                      .micros = micros,
                                      .rows = rows};
 }

@@ -1,4 +1,6 @@
 /* Training steps: the gradient of a batch and the strategy's update. Read from the bottom: trainer_advance. */
+#include <math.h>
+
 #include "core/ledger.h"
 #include "core/log.h"
 #include "core/status.h"
@@ -62,13 +64,30 @@ static bool step_takes_parts(const struct trainer *t)
   return trm_staged_arrays_part(&t->arrays) > 0 && !t->computing && !t->tensor && !t->lanes.count;
 }
 
-/* The pass's reduce: sums over the data axis. */
+/* The ranks that update one copy of the weights together. */
+static struct trm_comm *step_replica(const struct trainer *t)
+{
+  return t->strategy.replica ? t->strategy.replica : t->grid->axis[TRM_AXIS_DATA];
+}
+
+float trainer_gradient_scale(const struct trainer *t, size_t rows)
+{
+  const struct trm_strategy *s = &t->strategy;
+  size_t low = 0, high = rows, unused;
+  if (s->replica) {
+    trm_shares_interval(&t->shares, rows, s->replica_shard, &low, &unused);
+    trm_shares_interval(&t->shares, rows, s->replica_shard + s->replica->size - 1, &unused, &high);
+  }
+  return high > low ? 1.0f / (float)(high - low) : 0;
+}
+
+/* The pass's reduce: sums over the data axis, or the replica. */
 static void step_allreduce(void *context, double *values, size_t n)
 {
   struct trainer *t = context;
-  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
+  struct trm_comm *replica = step_replica(t);
   const double began = trainer_clock(t);
-  data->ops->allreduce(data, values, n, TRM_DOUBLE, TRM_SUM);
+  replica->ops->allreduce(replica, values, n, TRM_DOUBLE, TRM_SUM);
   t->reduce_s += trainer_clock(t) - began;
 }
 
@@ -79,12 +98,11 @@ void trainer_shard(const struct trainer *t, size_t rows, size_t *from, size_t *t
 
 struct trm_pass trainer_pass(struct trainer *t)
 {
-  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
   return (struct trm_pass){
     .device = t->modules->device,
     .training = true,
     .seed = (uint64_t)t->options->run.seed,
-    .reduce = t->strategy.ops->lockstep && data->size > 1 ? step_allreduce : NULL,
+    .reduce = t->strategy.ops->lockstep && step_replica(t)->size > 1 ? step_allreduce : NULL,
     .reduce_context = t,
     .tensor_axis = t->tensor,
     .provider = t->arrays.provider,
@@ -194,7 +212,7 @@ int trainer_forward_backward(struct trainer *t, const struct trainer_pass_rows *
     pass->part_ready = step_part_ready;
     pass->part_context = &to;
   }
-  TRM_CHECK(trm_model_train(&t->model, pass, 1.0f / (float)(rows->batch_high - rows->batch_low), sums,
+  TRM_CHECK(trm_model_train(&t->model, pass, trainer_gradient_scale(t, rows->batch_high - rows->batch_low), sums,
                             final ? step_gradient_ready : NULL, &to));
   return step_read_ahead(t, rows);
 }
@@ -392,14 +410,41 @@ int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sum
   return trm_agree(t->comm, status);
 }
 
+/* Local steps: finds out if the rate has decayed. */
+static void step_compare_rates(struct trainer *t, const struct trainer_batch *batch)
+{
+  if (!t->strategy.ops->local_steps)
+    return;
+  for (; t->rates_known < batch->number; t->rates_known++)
+    t->peak_rate =
+      fmax(t->peak_rate, trm_schedule_rate(t->options, t->rates_known, t->steps, t->steps_per_epoch));
+  t->strategy.decayed = batch->rate < t->peak_rate;
+}
+
+/* Local steps: quiesces after the last step before `end`, and before a stop. Adds the sums that were left.
+ * Collective. */
+static int step_quiesce(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
+{
+  struct trm_strategy *s = &t->strategy;
+  if (!s->ops->local_steps || (s->updates < end && sums->stop_requests == 0))
+    return TRM_OK;
+  TRM_CHECK(s->ops->quiesce(s));
+  sums->loss += s->unreported.loss;
+  sums->correct += s->unreported.correct;
+  sums->rows += s->unreported.rows;
+  sums->stop_requests += s->unreported.stop_requests;
+  return TRM_OK;
+}
+
 int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
 {
-  (void)end;
   const struct trm_batch_part whole = {.batch = t->strategy.updates, .part = 0, .parts = 1};
   struct trainer_batch batch;
   step_begin_batch(t, &whole, &batch);
+  step_compare_rates(t, &batch);
   trainer_speeds_begin(t);
   TRM_CHECK(step_train_batch(t, &batch, sums)); /* sums: now over the global batch */
+  TRM_CHECK(step_quiesce(t, end, sums));
   TRM_CHECK(trainer_speeds_end(t, batch.high - batch.low));
   step_count_batch(t, batch.high, sums);
   const int status = trainer_log(t, t->strategy.updates, 0, sums, batch.rate);

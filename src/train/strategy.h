@@ -11,6 +11,14 @@
  *   while next_batch returns true: before_forward, forward and backward passes of this rank's shard, step
  *   quiesce                        no update is in flight; every batch before `end` is part of the evaluated weights
  *
+ * Synchronous methods with local steps (mpi/sync/replicas.h): the ranks of a replica, `replica`, are in step, and have
+ * the mean gradient over their own shards of each batch. The replicas exchange weights from time to time, and are
+ * otherwise independent. Losses, stop requests and failures of all replicas become known when they exchange, or at a
+ * quiesce point: slot step returns the sums of all batches that it has not returned before, which are none (no rows)
+ * between exchanges. The trainer quiesces after the last batch before an evaluation, a checkpoint or the end of an
+ * epoch, and before it stops; quiesce sets `unreported` to the sums that are left, and eval_weights to the mean over
+ * the replicas.
+ *
  * strategy.batch says how many rows a gradient has: with update, the default, an update of the weights takes
  * train.batch rows, as with a synchronous method. A batch may be divided into parts, a gradient each.
  *
@@ -51,7 +59,8 @@ struct trm_batch_part {
   uint32_t part, parts;
 };
 
-/* Options that an asynchronous method supports. The others are refused (compatibility.c). */
+/* Options that a method supports, an asynchronous one unless said otherwise. The others are refused
+ * (compatibility.c). */
 enum trm_strategy_takes {
   TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
   TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that are parameter servers alone */
@@ -65,7 +74,10 @@ enum trm_strategy_takes {
   TRM_TAKES_OWN_BATCHES = 512, /* strategy.batch=worker: each gradient is of rows of its own, in any order */
   TRM_TAKES_RECORD = 1024,   /* run.record, simulate.replay: all that ranks share is on the parameter server */
   TRM_TAKES_ALL = 2047,      /* of these */
-  TRM_TAKES_AGGREGATE = 2048 /* strategy.aggregate=node: a node's workers send their gradients together */
+  TRM_TAKES_AGGREGATE = 2048, /* strategy.aggregate=node: a node's workers send their gradients together */
+  /* of synchronous methods with local steps */
+  TRM_TAKES_FRAGMENTS = 4096, /* strategy.fragments above 1 */
+  TRM_TAKES_TENSOR_AXIS = 8192 /* parallel.tensor: the rule is element by element */
 };
 
 /* Messages between nodes of a synchronous method, of this rank, so far: seconds in which at least one sum was in
@@ -85,10 +97,13 @@ struct trm_own_elements {
 struct trm_strategy_ops {
   const char *name; /* strategy.name */
   const char *help; /* one line */
-  unsigned takes;   /* asynchronous: the options that the method honors, of enum trm_strategy_takes */
+  unsigned takes;   /* asynchronous, or with local steps: the options that the method honors, of enum
+                       trm_strategy_takes */
   bool sharded;     /* no rank has whole arrays: w and g are NULL, and passes use the parameter provider */
   bool on_device;   /* with one rank, its arrays may be on a device whose memory is not the host's */
-  bool lockstep;    /* all ranks compute shards of one batch at the same time, so passes may all-reduce among them */
+  bool lockstep;    /* all ranks (of a replica) compute shards of one batch at the same time, so passes may all-reduce
+                       among them */
+  bool local_steps; /* synchronous: replicas make steps of their own between two exchanges; sets `replica` */
   /* Asynchronous methods: sets *part to the rows of this rank's next gradient, of a batch below `end`; false: none is
    * left for it, or the run should stop (strategy->halt). The same on all ranks of a worker. Parameter servers serve
    * requests in this call. NULL: synchronous. */
@@ -111,10 +126,10 @@ struct trm_strategy_ops {
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums);
   /* Combines the gradients and updates the weights. sums: in, of this rank. If the loss is not finite nothing is
    * updated and TRM_FAILED is returned. Synchronous methods: collective; on return w is the next version, sums are
-   * those of the global batch, and a failure is every rank's. */
+   * those of the global batch, and a failure is every rank's (with local steps: at exchanges, as said above). */
   int (*step)(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums);
   /* Collective. Completes all updates in flight, so that eval_weights and `updates` are those of the run, equal on all
-   * ranks. NULL: they always are. */
+   * ranks. With local steps nothing else changes: no round ends. NULL: they always are. */
   int (*quiesce)(struct trm_strategy *strategy);
   /* Asynchronous methods: snapshots of the weights of evaluations, without quiescing. NULL: evaluations quiesce.
    * snapshot: collective, at a quiesce point: between it and the next one copies are made of the weights when the
@@ -183,6 +198,11 @@ struct trm_strategy {
   float *eval_weights;         /* device, (elements): weights of evaluations: an average, the server weights; NULL: w */
   size_t part;                 /* elements of the parts that slot part_ready is called for; 0: it need not be called */
   int batch_shard, batch_shards; /* the shard of each batch, or part, that this rank computes (trm_interval) */
+  /* Local steps: the ranks that update one copy of the weights; NULL: all. The gradient is to be scaled by the rows of
+   * their shards, replica_shard and those after it, and layers that sum over a batch sum over these ranks. */
+  struct trm_comm *replica;
+  int replica_shard;
+  struct trm_loss_sums unreported; /* local steps: set by quiesce, the sums that slot step has not returned */
   int parts;                   /* that next_batch divides a batch into */
   struct trm_local_state local_state[TRM_MAX_LOCAL_STATES]; /* saved after quiesce, filled before restore */
   int local_states;
@@ -204,6 +224,7 @@ struct trm_strategy {
   struct trm_slowdown *slowdown;
   bool abandoned;              /* the rank has failed: the part that next_batch returned last is not done; next_batch
                                   clears it, and other ranks do the part after the next quiesce point */
+  bool decayed;                /* local steps: the rate of the step is below that of an earlier one, set before step */
   bool halt;                   /* this rank requests a stop: next_batch returns false on every rank */
   void *impl;
 };

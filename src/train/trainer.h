@@ -195,6 +195,8 @@ struct trainer {
   uint64_t steps_per_epoch, steps; /* steps: of the whole run */
   uint64_t epoch, position;        /* position: samples of the epoch that are done */
   uint64_t samples;                /* since the run began */
+  double peak_rate;                /* local steps: the highest learning rate of the first rates_known steps */
+  uint64_t rates_known;
   double epoch_loss, epoch_rows;   /* sums over the current epoch, or the last one until the next begins */
 
   /* -- scores, early stopping, checkpoints */
@@ -273,6 +275,9 @@ void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, 
 void trainer_shard(const struct trainer *t, size_t rows, size_t *from, size_t *to);
 /* Returns the maximum number of rows of a pass on the ranks that compute a shard of each batch (train.c). */
 size_t trainer_max_rows(const struct trainer *t, int shard);
+/* Returns 1 / the rows over which a gradient of a batch of so many rows is a mean: all, or with local steps those of
+ * the replica; 0: there are none (step.c). */
+float trainer_gradient_scale(const struct trainer *t, size_t rows);
 /* Returns the fields common to all training passes of this rank (step.c). */
 struct trm_pass trainer_pass(struct trainer *t);
 /* Passes the complete gradients of the flat interval to the strategy, after sums over the tensor axis (step.c); while
