@@ -25,36 +25,29 @@ enum { PRODUCTS = sizeof(struct products) / sizeof(double) };
 
 /* One combination: this rank's slice of all d_i. */
 struct adasum {
-  const struct trm_strategy *strategy;
+  struct trm_strategy *strategy;
   struct interval slice;
   float *mine, *other;      /* (slice) */
   struct products *of;      /* (tensors) */
   struct products *slices;  /* (slices of the replica, tensors) */
 };
 
-static void adasum_send(const struct adasum *a, int to)
+/* Sends this rank's differences to a replica, and receives those of a replica; -1: none. */
+static void adasum_transfer(const struct adasum *a, int to, float *into, int from)
 {
   struct trm_comm *cross = replicas_get_cross(a->strategy);
-  struct trm_request *request;
-  cross->ops->send_begin(cross, a->mine, a->slice.high - a->slice.low, TRM_FLOAT, to, TAG_DIFFERENCE, &request);
-  cross->ops->wait(&request);
-}
-
-static void adasum_receive(const struct adasum *a, float *into, int from)
-{
-  struct trm_comm *cross = replicas_get_cross(a->strategy);
-  struct trm_request *request;
-  cross->ops->receive_begin(cross, into, a->slice.high - a->slice.low, TRM_FLOAT, from, TAG_DIFFERENCE, &request);
-  cross->ops->wait(&request);
-}
-
-static void adasum_swap(const struct adasum *a, int peer)
-{
-  struct trm_comm *cross = replicas_get_cross(a->strategy);
-  struct trm_request *request;
-  cross->ops->send_begin(cross, a->mine, a->slice.high - a->slice.low, TRM_FLOAT, peer, TAG_DIFFERENCE, &request);
-  adasum_receive(a, a->other, peer);
-  cross->ops->wait(&request);
+  const size_t n = a->slice.high - a->slice.low;
+  const double before = cross->ops->clock(cross);
+  struct trm_request *send = NULL, *receive = NULL;
+  if (to >= 0) {
+    replicas_count_message(a->strategy, n);
+    cross->ops->send_begin(cross, a->mine, n, TRM_FLOAT, to, TAG_DIFFERENCE, &send);
+  }
+  if (from >= 0)
+    cross->ops->receive_begin(cross, into, n, TRM_FLOAT, from, TAG_DIFFERENCE, &receive);
+  cross->ops->wait(&send);
+  cross->ops->wait(&receive);
+  replicas_count_exposed(a->strategy, before, "differences of replicas", TRM_TRACE_COMMUNICATION);
 }
 
 /* The part of tensor t in the slice. */
@@ -112,20 +105,20 @@ static void adasum_combine_all(struct adasum *a)
     power *= 2;
   const int rest = cross->size - power, number = cross->rank;
   if (number >= power) { /* its partner has its difference, and gives it the result */
-    adasum_send(a, number - power);
-    adasum_receive(a, a->mine, number - power);
+    adasum_transfer(a, number - power, NULL, -1);
+    adasum_transfer(a, -1, a->mine, number - power);
     return;
   }
   if (number < rest) {
-    adasum_receive(a, a->other, number + power);
+    adasum_transfer(a, -1, a->other, number + power);
     adasum_combine_pair(a, true);
   }
   for (int distance = 1; distance < power; distance *= 2) {
-    adasum_swap(a, number ^ distance);
+    adasum_transfer(a, number ^ distance, a->other, number ^ distance);
     adasum_combine_pair(a, !(number & distance));
   }
   if (number < rest)
-    adasum_send(a, number + power);
+    adasum_transfer(a, number + power, NULL, -1);
 }
 
 static void adasum_combine(struct trm_strategy *strategy, struct interval slice)

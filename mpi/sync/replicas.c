@@ -54,9 +54,18 @@ int replicas_before_forward(struct trm_strategy *strategy)
   return inner->ops->before_forward ? inner->ops->before_forward(inner) : TRM_OK;
 }
 
+void replicas_part_ready(struct trm_strategy *strategy, size_t high, const struct trm_loss_sums *sums)
+{
+  struct trm_strategy *inner = &replicas_of(strategy)->inner;
+  inner->rate = strategy->rate;
+  inner->ops->part_ready(inner, high, sums);
+  replicas_count_seconds(strategy);
+}
+
 int replicas_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
   struct trm_strategy *inner = &replicas_of(strategy)->inner;
+  inner->rate = strategy->rate;
   TRM_CHECK(inner->ops->grad_ready ? inner->ops->grad_ready(inner, low, high, sums) : TRM_OK);
   replicas_count_seconds(strategy);
   return TRM_OK;
@@ -78,6 +87,8 @@ static int replicas_step_inner(struct trm_strategy *strategy, double rate, struc
   trm_strategy_begin_step(&r->inner, rate, 0, sums);
   const int status = r->inner.ops->step(&r->inner, rate, sums);
   replicas_count_seconds(strategy);
+  strategy->rate = 0;
+  strategy->wire.steps++;
   if (status != TRM_OK && (r->count == 1 || isfinite(sums->loss)))
     return status;
   strategy->updates++;

@@ -53,6 +53,7 @@ struct replicas; /* strategy->impl */
 /* -- slots of the contract. create: collective; for slot create, which passes the method. */
 int replicas_create(struct trm_strategy *strategy, const struct replicas_method *method);
 int replicas_before_forward(struct trm_strategy *strategy);
+void replicas_part_ready(struct trm_strategy *strategy, size_t high, const struct trm_loss_sums *sums);
 int replicas_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums);
 int replicas_step(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums);
 int replicas_quiesce(struct trm_strategy *strategy);
@@ -62,14 +63,18 @@ void replicas_destroy(struct trm_strategy *strategy);
 
 #define REPLICAS_SLOTS                                                                                              \
   .lockstep = true, .local_steps = true, .before_forward = replicas_before_forward,                                 \
-  .grad_ready = replicas_grad_ready, .step = replicas_step, .quiesce = replicas_quiesce, .collect = replicas_collect, \
-  .restore = replicas_restore, .destroy = replicas_destroy
+  .part_ready = replicas_part_ready, .grad_ready = replicas_grad_ready, .step = replicas_step,                      \
+  .quiesce = replicas_quiesce, .collect = replicas_collect, .restore = replicas_restore, .destroy = replicas_destroy
 
 /* -- for rules */
 
 /* strategy.outer_rate and strategy.outer_momentum, or the method's. */
 double replicas_outer_rate(const struct trm_strategy *strategy);
 double replicas_outer_momentum(const struct trm_strategy *strategy);
+/* Counts a message of n elements to another replica, and the seconds since `before` (the clock of cross) in which the
+ * rank did nothing else, as communication. */
+void replicas_count_message(struct trm_strategy *strategy, size_t n);
+void replicas_count_exposed(struct trm_strategy *strategy, double before, const char *name, enum trm_trace_kind kind);
 int replicas_count(const struct trm_strategy *strategy);
 /* The ranks of all replicas with this rank's slice, in order of the replicas; NULL: this rank has none. Not owned. */
 struct trm_comm *replicas_get_cross(const struct trm_strategy *strategy);

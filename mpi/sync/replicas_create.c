@@ -43,6 +43,25 @@ static void create_number(struct trm_strategy *strategy, struct replicas *r)
   trm_free(firsts);
 }
 
+/* The ranks of a replica that share arrays, as the inner strategy has it: those of a node or of a NUMA domain. */
+static void create_domains(struct trm_strategy *strategy, struct replicas *r)
+{
+  struct trm_comm *all = strategy->comm;
+  const struct trm_comm_ops *ops = all->ops;
+  const enum trm_share share = strategy->parallel->share;
+  r->domain = share == TRM_SHARE_NONE ? ops->split(r->replica, r->replica->rank, 0)
+                                      : ops->split_node(r->replica, share);
+  r->siblings = ops->split(r->replica, r->domain->rank, 0);
+  int32_t domains = r->domain->rank == 0, size = r->domain->size;
+  ops->allreduce(r->replica, &domains, 1, TRM_INT32, TRM_SUM);
+  ops->allreduce(r->replica, &size, 1, TRM_INT32, TRM_MIN);
+  r->domains = domains;
+  r->domain_ranks = size;
+  int32_t slices = domains * size;
+  ops->allreduce(all, &slices, 1, TRM_INT32, TRM_MIN);
+  r->slice_count = slices;
+}
+
 static void create_groups(struct trm_strategy *strategy, struct replicas *r)
 {
   struct trm_comm *all = strategy->comm;
@@ -55,16 +74,9 @@ static void create_groups(struct trm_strategy *strategy, struct replicas *r)
   r->inner.comm = r->replica;
   r->inner.ops = &trm_strategy_sync;
   r->inner.impl = NULL;
-  const enum trm_share share = strategy->parallel->share;
-  r->domain = share == TRM_SHARE_NONE ? NULL : sync_equal_node(&r->inner, share, NULL);
-  if (!r->domain)
-    r->domain = ops->split(r->replica, r->replica->rank, 0);
-  r->siblings = ops->split(r->replica, r->domain->rank, 0);
-  int32_t slices = r->replica->size;
-  ops->allreduce(all, &slices, 1, TRM_INT32, TRM_MIN);
-  r->slice_count = slices;
-  const int slice = r->domain->rank * r->siblings->size + r->siblings->rank;
-  const bool has_slice = slice < slices;
+  create_domains(strategy, r);
+  const int slice = r->domain->rank * r->domains + r->siblings->rank;
+  const bool has_slice = r->domain->rank < r->domain_ranks && slice < r->slice_count;
   r->cross = ops->split(all, has_slice ? slice : -1, r->number);
   r->slices = ops->split(r->replica, has_slice ? 0 : -1, slice);
   if (has_slice)
@@ -141,6 +153,7 @@ int replicas_create(struct trm_strategy *strategy, const struct replicas_method 
   strategy->w = r->inner.w;
   strategy->g = r->inner.g;
   strategy->rounded = r->inner.rounded;
+  strategy->part = r->inner.part;
   strategy->batch_shard = strategy->replica_shard + r->inner.batch_shard;
   strategy->batch_shards = strategy->comm->size;
   TRM_CHECK(trm_agree(strategy->comm, create_arrays(strategy, r)));

@@ -23,6 +23,20 @@ static struct interval exchange_part(const struct trm_strategy *strategy, struct
   return sync_overlap((struct interval){of.low + i * n, of.low + (i + 1) * n}, of);
 }
 
+void replicas_count_message(struct trm_strategy *strategy, size_t n)
+{
+  strategy->wire.bytes += n * sizeof(float);
+}
+
+void replicas_count_exposed(struct trm_strategy *strategy, double before, const char *name, enum trm_trace_kind kind)
+{
+  double seconds = 0;
+  sync_end_timing(replicas_of(strategy)->cross, before, &seconds, name, kind);
+  strategy->comm_s += seconds;
+  strategy->wire.flight_s += seconds;
+  strategy->wire.exposed_s += seconds;
+}
+
 /* Begins to add up the elements of x in the interval, of this rank's slice, over the replicas. */
 static void exchange_mean_begin(struct trm_strategy *strategy, float *x, struct interval of)
 {
@@ -31,9 +45,11 @@ static void exchange_mean_begin(struct trm_strategy *strategy, float *x, struct 
     return;
   const double before = r->cross->ops->clock(r->cross);
   struct interval part;
-  for (size_t i = 0; part = exchange_part(strategy, of, i), part.low < part.high; i++)
+  for (size_t i = 0; part = exchange_part(strategy, of, i), part.low < part.high; i++) {
+    replicas_count_message(strategy, part.high - part.low);
     r->cross->ops->allreduce_begin(r->cross, x + part.low, part.high - part.low, TRM_FLOAT, TRM_SUM, &r->request[i]);
-  sync_end_timing(r->cross, before, &strategy->comm_s, "mean over the replicas, begun", TRM_TRACE_COMMUNICATION);
+  }
+  replicas_count_exposed(strategy, before, "mean over the replicas, begun", TRM_TRACE_COMMUNICATION);
 }
 
 /* Waits for message i; x has the mean then. Returns its interval, which is empty after the last one. */
@@ -45,7 +61,7 @@ static struct interval exchange_mean_wait(struct trm_strategy *strategy, float *
     return part;
   const double before = r->cross->ops->clock(r->cross);
   r->cross->ops->wait(&r->request[i]);
-  sync_end_timing(r->cross, before, &strategy->comm_s, "wait for the mean", TRM_TRACE_WAIT);
+  replicas_count_exposed(strategy, before, "wait for the mean", TRM_TRACE_WAIT);
   for (size_t e = part.low; e < part.high; e++)
     x[e] /= (float)r->count;
   trm_strategy_pass_time(strategy, part.high - part.low);
@@ -63,14 +79,14 @@ struct interval replicas_slice(const struct trm_strategy *strategy, int index)
                       (struct interval){0, n});
 }
 
-/* Slice k is that of rank k / domains of domain k mod domains. */
+/* Slice k is that of rank k / domains of domain k mod domains; ranks beyond the smallest domain's have none. */
 void replicas_spread(struct trm_strategy *strategy, float *array)
 {
   struct replicas *r = replicas_of(strategy);
   struct trm_comm *siblings = r->siblings;
   const double before = r->domain->ops->clock(r->domain);
-  for (int i = 0; siblings->size > 1 && i < siblings->size; i++) {
-    const int k = r->domain->rank * siblings->size + i;
+  for (int i = 0; r->domains > 1 && r->domain->rank < r->domain_ranks && i < r->domains; i++) {
+    const int k = r->domain->rank * r->domains + i;
     if (k >= r->slice_count)
       break;
     const struct interval slice = replicas_slice(strategy, k);

@@ -15,7 +15,8 @@ struct replicas {
   int count, number;       /* replicas; this one */
   struct trm_comm *replica;  /* its ranks */
   struct trm_comm *domain;   /* those of them that share one copy of w and of the states */
-  struct trm_comm *siblings; /* those with this rank's number in their domains */
+  struct trm_comm *siblings; /* those with this rank's number in their domains, one of each domain */
+  int domains, domain_ranks; /* of the replica; ranks of each that may have a slice: as many as the smallest has */
   struct trm_comm *cross;    /* the ranks of all replicas with this rank's slice; NULL: it has none */
   struct trm_comm *slices;   /* the replica's ranks that have a slice; NULL: this one has none */
   int slice_count;
