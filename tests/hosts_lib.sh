@@ -51,7 +51,7 @@ start_host() {
   until [ -s "host.10.77.0.$i" ] || ! kill -0 $! 2> /dev/null; do sleep 0.02; done
   disown $!
   pid=$(host_pid "$i") || fail "host $i did not start"
-  ip link delete "port$i" 2> /dev/null
+  ip link delete "port$i" 2> /dev/null || true # of an earlier host of this number
   ip link add "port$i" type veth peer name eth0 netns "$pid"
   ip link set "port$i" master bridge up
   on_host "$i" bash -c "ip addr add 10.77.0.$i/24 dev eth0 && ip link set eth0 up" || fail "host $i"
