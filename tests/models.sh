@@ -70,6 +70,10 @@ for model in images pooling gpt rotary; do
     run_of $n $model $model-lanes$n --run.lanes=4
     [ $n = 1 ] || equal $model-lanes1 $model-lanes$n
   done
+  for n in 1 2; do # nodes, whose sums begin while the last lane computes
+    TRM_NODE_SIZE=$n run_of $((2 * n)) $model $model-lanes-nodes$n --run.lanes=4 --parallel.bucket=16K
+    equal $model-lanes1 $model-lanes-nodes$n
+  done
   run_of 2 $model $model-pause --run.lanes=4 --train.steps=7
   run_of 1 $model $model-pause --run.lanes=4 --run.resume=auto
   equal $model-lanes1 $model-pause

@@ -121,7 +121,7 @@ struct outcome {
   size_t arena_bytes;
 };
 
-/* Slot part_ready of a pass: parts of the last layer, whose gradient is the first, are not final before the last chunk. */
+/* Slot part_ready: parts of the last layer, whose gradient comes first, are not final before the last chunk. */
 static void note_part(void *context, size_t high)
 {
   const struct trm_model *model = context;
