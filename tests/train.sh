@@ -65,8 +65,17 @@ for n in $ranks; do
 done
 run 4 private --parallel.share=none
 compare one private
-TRM_NODE_SIZE=2 run 4 nodes --parallel.bucket=64K
+TRM_NODE_SIZE=2 run 4 nodes --parallel.bucket=64K --log.quiet=no
 compare one nodes
+# each rank adds half of the gradient to the other node's; what is not hidden is exposed
+awk -v n="$(of nodes parameters)" -v bytes="$(of nodes bytes)" -v wire="$(of nodes wire_s)" \
+  -v hidden="$(of nodes hidden_s)" -v exposed="$(of nodes exposed_s)" \
+  'BEGIN { sum = (hidden + exposed) / wire
+           exit !(bytes >= 2 * n && bytes < 2.04 * n && exposed > 0 && sum > 0.999 && sum < 1.001) }' ||
+  fail "nodes: summary.json has wrong figures of messages between nodes"
+grep -q '^between nodes: .* MB a step from each rank, wire .* s hidden, .* s exposed$' nodes.log ||
+  fail "nodes: no line about messages between nodes"
+pass "two nodes: messages between them, hidden and exposed"
 run 2 accumulate --train.accumulate=3
 compare one accumulate
 TRM_NODE_SIZE=2 run 3 uneven

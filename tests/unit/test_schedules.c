@@ -481,6 +481,19 @@ static int run_to(struct job *job, uint64_t end)
   return s->ops->quiesce(s);
 }
 
+/* Reports a layer, in every third batch in parts and with time between them. */
+static int report_layer(struct job *job, size_t low, size_t high, const struct trm_loss_sums *sums)
+{
+  struct trm_strategy *s = &job->strategy;
+  if (job->batch % 3 == 0 && s->part > 0) {
+    s->ops->part_ready(s, low + (high - low) / 2, sums);
+    pass_time(job, NULL);
+    s->ops->part_ready(s, high, sums);
+    pass_time(job, NULL);
+  }
+  return s->ops->grad_ready(s, low, high, sums);
+}
+
 static int run_synchronous_to(struct job *job, uint64_t end)
 {
   struct trm_strategy *s = &job->strategy;
@@ -489,9 +502,10 @@ static int run_synchronous_to(struct job *job, uint64_t end)
     if (s->provider) {
       compute_sharded(job, &sums);
     } else {
+      s->rate = job->batch % 2 ? RATE : 0; /* known before the step: updates may begin between layers */
       pass_time(job, compute);
       for (size_t i = 0, low = 0; s->ops->grad_ready && i < 4; low = job->boundary[i++])
-        TRM_CHECK(s->ops->grad_ready(s, low, job->boundary[i], &sums));
+        TRM_CHECK(report_layer(job, low, job->boundary[i], &sums));
     }
     count_batch(job);
     trm_strategy_begin_step(s, RATE, 0, &sums);
