@@ -142,6 +142,8 @@ int trm_job_open(struct trm_job *job, int status)
   TRM_CHECK(trm_agree(modules->comm, job_set_keys(&job->options)));
   if (!network->in_one_process)
     TRM_CHECK(job_check_options(&job->options, modules->comm));
+  if (job->options.run.encrypt && network->encrypt)
+    TRM_CHECK(network->encrypt(modules->comm));
   if (!job->serial && !is_virtual)
     TRM_CHECK(job_set_collectives(job));
   trm_log_set_quiet(job->options.log.quiet);

@@ -90,6 +90,8 @@ libtrireme_la_SOURCES += \
 	mpi/real_polling.c \
 	mpi/real_private.h \
 	mpi/real_progress.c \
+	mpi/real_secure.c \
+	mpi/real_secure.h \
 	mpi/real_stage.c \
 	mpi/real_window.c \
 	mpi/strategies.c \

@@ -72,7 +72,8 @@ static int network_run_virtual(const struct trm_options *options, struct trm_com
 }
 
 static const struct trm_network networks[] = {
-  {.name = "mpi", .start = network_start_mpi, .run = network_run_process, .stop = trm_comm_stop},
+  {.name = "mpi", .start = network_start_mpi, .run = network_run_process,
+   .encrypt = trm_comm_encrypt, .stop = trm_comm_stop},
   {.name = "self", .start = network_start_self, .run = network_run_process, .stop = network_stop_self},
   {.name = "virtual", .in_one_process = true, .start = network_start_virtual, .run = network_run_virtual,
    .stop = network_stop_self},

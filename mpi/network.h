@@ -16,6 +16,8 @@ struct trm_network {
    * rank. Returns TRM_OK, or the first status that is not. Collective. */
   int (*run)(const struct trm_options *options, struct trm_comm *world,
              int (*main)(struct trm_comm *comm, void *context), void *context);
+  /* Encrypts what nodes send one another from now on (run.encrypt). Collective. NULL: they send nothing. */
+  int (*encrypt)(struct trm_comm *world);
   void (*stop)(struct trm_comm *world); /* collective */
 };
 

@@ -9,6 +9,11 @@
  * TRM_FAILED if the library grants threads less. After an error MPI has ended. */
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world);
 
+/* Encrypts and authenticates from now on what ranks of different nodes send one another in world, and in the
+ * communicators that are made of it later, under this process' key (core/security.h), which all ranks must have.
+ * TRM_USAGE: there is none, or the build has no libsodium. Collective; every rank gets the same status. */
+int trm_comm_encrypt(struct trm_comm *world);
+
 /* Declares that some node has more threads than cores: from now on ranks sleep between polls in long waits, to yield
  * their cores. Called by all ranks of the job, or none. */
 void trm_comm_set_oversubscribed(void);

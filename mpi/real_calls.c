@@ -72,7 +72,7 @@ struct call {
   int caller;
   struct call_message message;
   void *in, *out;         /* buffers or those of a stage, NULL: none; out: while it is filled and sent */
-  MPI_Request request[2]; /* receiving: of in; answering: of head and out */
+  struct trm_request *request; /* receiving: of in; answering: of head and out; NULL: complete */
 };
 
 struct trm_calls {
@@ -156,7 +156,6 @@ static void calls_check(const struct trm_calls *calls, int owner, size_t in_byte
 void real_call_begin(struct trm_calls *calls, int owner, void *head, const void *in, size_t in_bytes, void *out,
                      size_t out_bytes, struct trm_request **request)
 {
-  const MPI_Comm mpi = real_of(calls->comm)->mpi;
   in_bytes = in ? in_bytes : 0;
   out_bytes = out ? out_bytes : 0;
   calls_check(calls, owner, in_bytes, out_bytes);
@@ -170,13 +169,13 @@ void real_call_begin(struct trm_calls *calls, int owner, void *head, const void 
   memcpy(call->message.head, head, calls->plan.head_bytes);
   *request = real_request_create(calls->comm, 2 + (size_t)sends + (size_t)receives, false);
   (*request)->call = call;
-  MPI_Request *next = (*request)->mpi;
-  MPI_Isend(&call->message, (int)calls_head_bytes(calls), MPI_BYTE, owner, TAG_HEAD, mpi, next++);
+  int next = 0;
+  real_message_send(*request, next++, &call->message, (int)calls_head_bytes(calls), MPI_BYTE, owner, TAG_HEAD);
   if (sends)
-    MPI_Isend(in, (int)in_bytes, MPI_BYTE, owner, calls_tag_in(slot), mpi, next++);
-  MPI_Irecv(head, (int)calls->plan.head_bytes, MPI_BYTE, owner, calls_tag_answer(slot), mpi, next++);
+    real_message_send(*request, next++, in, (int)in_bytes, MPI_BYTE, owner, calls_tag_in(slot));
+  real_message_receive(*request, next++, head, (int)calls->plan.head_bytes, MPI_BYTE, owner, calls_tag_answer(slot));
   if (receives)
-    MPI_Irecv(out, (int)out_bytes, MPI_BYTE, owner, calls_tag_answer(slot), mpi, next++);
+    real_message_receive(*request, next++, out, (int)out_bytes, MPI_BYTE, owner, calls_tag_answer(slot));
 }
 
 /* -- at the owner */
@@ -203,6 +202,7 @@ static void calls_release_buffer(struct trm_calls *calls, const struct call *cal
 static bool calls_take(struct trm_calls *calls)
 {
   const MPI_Comm mpi = real_of(calls->comm)->mpi;
+  struct real_secure *secure = real_of(calls->comm)->secure;
   bool any = false;
   struct call **end = &calls->first;
   while (*end)
@@ -216,14 +216,18 @@ static bool calls_take(struct trm_calls *calls)
       break;
     struct call *call = trm_alloc(sizeof *call, "a call");
     call->caller = status.MPI_SOURCE;
-    call->request[0] = call->request[1] = MPI_REQUEST_NULL;
-    MPI_Mrecv(&call->message, (int)calls_head_bytes(calls), MPI_BYTE, &arrived, MPI_STATUS_IGNORE);
+    if (real_secure_is_remote(secure, call->caller))
+      real_secure_take(secure, &arrived, &status, &call->message, calls_head_bytes(calls));
+    else
+      MPI_Mrecv(&call->message, (int)calls_head_bytes(calls), MPI_BYTE, &arrived, MPI_STATUS_IGNORE);
     atomic_thread_fence(memory_order_acquire);
     if (call->message.in_bytes > 0)
       call->in = calls_acquire_buffer(calls, call, REAL_STAGE_IN);
-    if (call->in && call->message.stage < 0)
-      MPI_Irecv(call->in, (int)call->message.in_bytes, MPI_BYTE, call->caller, calls_tag_in(call->message.slot), mpi,
-                &call->request[0]);
+    if (call->in && call->message.stage < 0) {
+      call->request = real_request_create(calls->comm, 1, false);
+      real_message_receive(call->request, 0, call->in, (int)call->message.in_bytes, MPI_BYTE, call->caller,
+                           calls_tag_in(call->message.slot));
+    }
     calls->receiving++;
     *end = call;
     end = &call->next;
@@ -245,7 +249,6 @@ static bool calls_is_preceded(const struct trm_calls *calls, const struct call *
 static bool calls_try(struct trm_calls *calls, struct call *call)
 {
   const struct trm_call_plan *plan = &calls->plan;
-  const MPI_Comm mpi = real_of(calls->comm)->mpi;
   struct call_message *message = &call->message;
   const bool is_buffered = message->out_bytes > 0 && message->stage < 0;
   if (is_buffered && calls->answering[call->caller] == MAX_ANSWERING) {
@@ -262,23 +265,22 @@ static bool calls_try(struct trm_calls *calls, struct call *call)
   call->state = ANSWERING;
   calls->changed = true;
   atomic_thread_fence(memory_order_release);
-  MPI_Isend(message->head, (int)plan->head_bytes, MPI_BYTE, call->caller, calls_tag_answer(message->slot), mpi,
-            &call->request[0]);
+  call->request = real_request_create(calls->comm, 1 + (size_t)is_buffered, false);
+  real_message_send(call->request, 0, message->head, (int)plan->head_bytes, MPI_BYTE, call->caller,
+                    calls_tag_answer(message->slot));
   calls->answering[call->caller] += is_buffered;
   if (is_buffered)
-    MPI_Isend(call->out, (int)message->out_bytes, MPI_BYTE, call->caller, calls_tag_answer(message->slot), mpi,
-              &call->request[1]);
+    real_message_send(call->request, 1, call->out, (int)message->out_bytes, MPI_BYTE, call->caller,
+                      calls_tag_answer(message->slot));
   return true;
 }
 
 /* Takes one call further. Returns true if something has happened. */
 static bool calls_advance(struct trm_calls *calls, struct call *call, bool retry)
 {
-  int complete = 0;
   if (call->state == HELD_BACK || call->state == POSTPONED)
     return retry && (call->state == HELD_BACK || !calls_is_preceded(calls, call)) && calls_try(calls, call);
-  MPI_Testall(2, call->request, &complete, MPI_STATUSES_IGNORE);
-  if (!complete || (call->state == RECEIVING && calls_is_preceded(calls, call)))
+  if (!real_message_test(&call->request) || (call->state == RECEIVING && calls_is_preceded(calls, call)))
     return false;
   if (call->state == RECEIVING) {
     calls->receiving--;

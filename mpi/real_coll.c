@@ -14,11 +14,12 @@ void trm_comm_set_collectives(struct trm_comm *world, const struct coll_choices 
   real_of(world)->job->choices = choices;
 }
 
-/* NULL: the library's own. bytes: of the array, of all ranks together where each has a row. */
+/* NULL: the library's own, which encrypts nothing. bytes: of the array, of all ranks together where each has a row. */
 static const struct coll_ops *coll_chosen(struct trm_comm *comm, enum coll_kind kind, size_t bytes)
 {
   const struct real_comm *real = real_of(comm);
-  return coll_choose(real->job->choices, kind, comm->size, real->over_messages, bytes);
+  const struct coll_ops *ops = coll_choose(real->job->choices, kind, comm->size, real->over_messages, bytes);
+  return ops || !real_secure_has_remote(real->secure) ? ops : coll_choose(NULL, kind, comm->size, true, bytes);
 }
 
 /* True if there is nothing to do, nor to wait for. */

@@ -23,8 +23,9 @@ static bool real_group_has_nodes(MPI_Comm mpi, const struct real_job *job)
   return highest[0] != -highest[1] || highest[2] != -highest[3];
 }
 
-struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool shares_memory)
+struct trm_comm *real_wrap(MPI_Comm mpi, struct real_comm *parent, bool shares_memory)
 {
+  const uint64_t number = parent->children++;
   if (mpi == MPI_COMM_NULL)
     return NULL;
   struct real_comm *real = trm_alloc(sizeof *real, "a communicator");
@@ -34,6 +35,7 @@ struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool sh
   real->over_messages = real_group_has_nodes(mpi, parent->job);
   real->max_begin_bytes = parent->max_begin_bytes;
   real->group = real_ledger_group(mpi, parent);
+  real->secure = real_secure_derive(parent->secure, mpi, number);
   real->base.ops = parent->base.ops;
   real->base.device_memory = parent->base.device_memory;
   real->base.impl = real;
@@ -62,6 +64,7 @@ void real_release(struct trm_comm *comm)
   if (real->barrier)
     real_node_barrier_free(real);
   MPI_Comm_free(&real->mpi);
+  real_secure_free(real->secure);
   trm_free(real);
 }
 

@@ -163,6 +163,11 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
   return TRM_OK;
 }
 
+int trm_comm_encrypt(struct trm_comm *world)
+{
+  return trm_agree(world, real_secure_begin(real_of(world)));
+}
+
 void trm_comm_stop(struct trm_comm *world)
 {
   /* keeps ranks alive while others need their replies (see mpi/ucx_yield.c) */

@@ -18,7 +18,34 @@ struct trm_request *real_request_create(struct trm_comm *comm, size_t count, boo
   request->comm = real_of(comm);
   request->count = (int)count;
   request->collective = collective;
+  if (request->comm->secure)
+    request->sealed = trm_alloc(count * sizeof *request->sealed, "a request");
   return request;
+}
+
+static size_t message_bytes(int count, MPI_Datatype type)
+{
+  int bytes;
+  MPI_Type_size(type, &bytes);
+  return (size_t)count * (size_t)bytes;
+}
+
+void real_message_send(struct trm_request *r, int number, const void *data, int count, MPI_Datatype type, int to, int tag)
+{
+  if (real_secure_is_remote(r->comm->secure, to))
+    r->sealed[number] = real_secure_send(r->comm->secure, r->comm->mpi, data, message_bytes(count, type), to, tag,
+                                         &r->mpi[number]);
+  else
+    MPI_Isend(data, count, type, to, tag, r->comm->mpi, &r->mpi[number]);
+}
+
+void real_message_receive(struct trm_request *r, int number, void *data, int count, MPI_Datatype type, int from, int tag)
+{
+  if (real_secure_is_remote(r->comm->secure, from))
+    r->sealed[number] = real_secure_receive(r->comm->secure, r->comm->mpi, data, message_bytes(count, type), from, tag,
+                                            &r->mpi[number]);
+  else
+    MPI_Irecv(data, count, type, from, tag, r->comm->mpi, &r->mpi[number]);
 }
 
 void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
@@ -28,8 +55,8 @@ void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum
   *request = real_request_create(comm, real_chunk_count(count, chunk), false);
   for (int i = 0; i < (*request)->count; i++) {
     const size_t at = (size_t)i * chunk;
-    MPI_Isend((const char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type), to, tag,
-              real_of(comm)->mpi, &(*request)->mpi[i]);
+    real_message_send(*request, i, (const char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type),
+                      to, tag);
   }
 }
 
@@ -40,9 +67,20 @@ void real_receive_begin(struct trm_comm *comm, void *data, size_t count, enum tr
   *request = real_request_create(comm, real_chunk_count(count, chunk), false);
   for (int i = 0; i < (*request)->count; i++) {
     const size_t at = (size_t)i * chunk;
-    MPI_Irecv((char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type), from, tag,
-              real_of(comm)->mpi, &(*request)->mpi[i]);
+    real_message_receive(*request, i, (char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type),
+                         from, tag);
   }
+}
+
+/* Frees a request whose messages are complete. */
+static void message_end(struct trm_request *r)
+{
+  for (int i = 0; r->sealed && i < r->count; i++)
+    real_sealed_end(&r->sealed[i]);
+  if (r->call)
+    real_call_end(r->call);
+  trm_free(r->sealed);
+  trm_free(r);
 }
 
 bool real_message_test(struct trm_request **request)
@@ -56,9 +94,7 @@ bool real_message_test(struct trm_request **request)
     if (!complete)
       return false;
   }
-  if (r->call)
-    real_call_end(r->call);
-  trm_free(r);
+  message_end(r);
   *request = NULL;
   return true;
 }

@@ -9,6 +9,7 @@
 #include "core/comm.h"
 #include "core/ledger.h"
 #include "mpi/coll/schedule.h"
+#include "mpi/real_secure.h"
 
 /* One call of a blocking collective moves at most this much: large allreduces run best in chunks, since at 64 MB most
  * of the time goes into page faults of the library's temporary buffers. */
@@ -60,6 +61,8 @@ struct real_comm {
   struct coll coll;                  /* its collectives over messages; under the lock of job->progress */
   bool in_progress;                  /* in the list of job->progress */
   struct real_comm *next_in_progress;
+  struct real_secure *secure;        /* of messages between nodes; NULL: they are sent as they are */
+  uint64_t children;                 /* communicators made of it so far, for `secure` */
   uint64_t group, collectives;       /* for the ledger: equal on its ranks; collectives that this rank has begun */
 };
 
@@ -103,6 +106,7 @@ struct trm_request {
   int count, completed;   /* the first `completed` are complete */
   struct real_call *call; /* real_calls.c; NULL: no call */
   struct coll_schedule *schedule; /* a collective over messages, count is 0; NULL: none */
+  struct real_sealed **sealed; /* (count) of encrypted messages; NULL: none */
   bool collective;        /* other ranks depend on this one's progress: sleeps are short */
   struct trm_ledger_call ledger;
   MPI_Request mpi[];
@@ -114,6 +118,11 @@ void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum
                      struct trm_request **request);
 void real_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
                         struct trm_request **request);
+/* One message of a request, begun by MPI_Isend and MPI_Irecv or encrypted. */
+void real_message_send(struct trm_request *request, int number, const void *data, int count, MPI_Datatype type, int to,
+                       int tag);
+void real_message_receive(struct trm_request *request, int number, void *data, int count, MPI_Datatype type, int from,
+                          int tag);
 /* As slot `test`, of a request without a schedule; takes no collective further. */
 bool real_message_test(struct trm_request **request);
 extern const struct trm_comm_ops real_message_ops; /* these alone */
@@ -169,7 +178,7 @@ bool real_is_oversubscribed(void);
 
 /* -- real_group.c. All collective over the communicator that they are given. */
 /* Wraps an MPI communicator, which it then owns; operations and settings are the parent's. NULL for MPI_COMM_NULL. */
-struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool shares_memory);
+struct trm_comm *real_wrap(MPI_Comm mpi, struct real_comm *parent, bool shares_memory);
 struct trm_comm *real_split(struct trm_comm *comm, int color, int key);
 struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain);
 void real_release(struct trm_comm *comm);

@@ -201,6 +201,11 @@ tests_support_bitflip_la_SOURCES = tests/support/bitflip.c
 tests_support_bitflip_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_bitflip_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_support_bitflip_la_LIBADD = -ldl
+# Preloaded by tests/encrypted_messages.sh.
+check_LTLIBRARIES += tests/support/wire.la
+tests_support_wire_la_SOURCES = tests/support/wire.c
+tests_support_wire_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) -fvisibility=default
+tests_support_wire_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 # The module for GPUs on the host (tests/cuda): its kernels by the emulator, its host code by the mock of the runtime.
 trm_test_module = \
 	tests/cuda/blas.cpp \
@@ -261,6 +266,7 @@ trm_test_scripts += \
 	tests/combinations.sh \
 	tests/cuda.sh \
 	tests/encryption.sh \
+	tests/encrypted_messages.sh \
 	tests/signatures.sh \
 	tests/exchange.sh \
 	tests/gpu.sh \
@@ -345,6 +351,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/mutations/kernels.sh \
 	tests/mutations/layers.sh \
 	tests/mutations/memory.sh \
+	tests/mutations/messages.sh \
 	tests/mutations/sync.sh \
 	tests/mutations/trainer.sh \
 	tests/reference/check_onnx.py \

@@ -37,10 +37,11 @@ suite() (
     *) bash "$tree/tests/run_matrix.sh" "tests/unit/$1" ;;
   esac > "$work/suite.log" 2>&1
 )
-# build SUITE...: builds the programs of these suites; scripts need trireme
+# build SUITE...: builds the programs of these suites; scripts need trireme and the libraries that they preload
 build() {
   local programs
   programs=$(printf '%s\n' "$@" | sed -n 's,^\(test_[a-z_0-9]*\).*,tests/unit/\1,p; s,.*\.sh$,trireme,p' | sort -u)
+  [[ $programs != *trireme* ]] || programs="$programs tests/support/faults.la tests/support/bitflip.la tests/support/wire.la"
   # shellcheck disable=SC2086 # several
   make -s -j2 -C "$tree/build" $programs > build.log 2>&1
 }

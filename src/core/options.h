@@ -63,7 +63,7 @@ struct trm_run_options {
   int64_t seed, lanes, checkpoint_every, keep, verify_every;
   int64_t buddy; /* steps; 0: no copies */
   enum trm_background_saves background;
-  bool overwrite, singletons;
+  bool overwrite, singletons, encrypt;
   char *slow, *jitter, *outages; /* train/slowdown.h */
   char *record; /* folder: the order of events of an asynchronous run */
   enum trm_trace_mode trace;

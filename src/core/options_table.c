@@ -151,6 +151,7 @@ const struct trm_option trm_option_table[] = {
   INT(run.seed, "1", 0, INFINITY, "seed of the weights, the order of the samples and the dropout masks"),
   INT(run.lanes, "0", 0, 65536,
    "fixed lanes of a batch, a power of two: same bits on every number of ranks that divides it (0: off)"),
+  BOOL(run.encrypt, "no", "encrypt and authenticate messages between nodes (needs security.key)"),
   INT(run.verify_every, "0", 0, INFINITY,
    "run.lanes: steps between those whose gradients other ranks compute again, to find silent errors (0: never)"),
   INT(run.checkpoint_every, "0", -1, INFINITY, "updates between checkpoints (0: after each epoch, -1: never)"),

@@ -41,6 +41,17 @@ void secret_key_clear(struct secret_key *key)
   sodium_memzero(key, sizeof *key);
 }
 
+void secret_key_random(struct secret_key *key)
+{
+  randombytes_buf(key->bytes, kinds[KEY_ENCRYPTION].bytes);
+}
+
+void secret_key_derive(struct secret_key *to, const struct secret_key *key, const void *data, size_t bytes)
+{
+  const size_t key_bytes = kinds[KEY_ENCRYPTION].bytes;
+  crypto_generichash(to->bytes, key_bytes, data, bytes, key->bytes, key_bytes);
+}
+
 /* Decodes the line of a key. */
 static bool key_decode(struct secret_key *key, enum key_kind kind, const char *line)
 {

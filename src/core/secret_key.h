@@ -28,6 +28,11 @@ int secret_key_available(const char *what);
 int secret_key_read(struct secret_key *key, enum key_kind kind, const char *source);
 void secret_key_clear(struct secret_key *key);
 
+/* Keys that no file has, of builds with libsodium. random: 32 random bytes. derive: sets to, 32 bytes, to BLAKE2b of
+ * `bytes` bytes of data under a key of 32 bytes. */
+void secret_key_random(struct secret_key *key);
+void secret_key_derive(struct secret_key *to, const struct secret_key *key, const void *data, size_t bytes);
+
 /* Makes a random key and writes it to a new file of mode 0600. KEY_SIGNING: the key to verify with goes to PATH.pub.
  * An existing file is an error: a key that is lost cannot be had back. */
 int secret_key_make(const char *path, enum key_kind kind);

@@ -14,7 +14,8 @@ enum feature {
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
   CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, COLLECTIVES,
-  LOCAL_STEPS, FRAGMENTS, NO_FRAGMENTS, WHOLE_TENSORS, FEATURES
+  LOCAL_STEPS, FRAGMENTS, NO_FRAGMENTS, WHOLE_TENSORS, ENCRYPTED_MESSAGES,
+  FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -90,6 +91,7 @@ static const struct {
   [NO_LANES] = {"a run without lanes (run.lanes=0)", "--run.lanes=0", false},
   [ENCRYPTED] = {"security.key", NULL, false}, /* needs a file with a key */
   [BUDDY] = {"run.buddy", "--run.buddy=1", false},
+  [ENCRYPTED_MESSAGES] = {"run.encrypt", "--run.encrypt=yes", false},
 };
 
 static const struct {
@@ -162,6 +164,7 @@ static const struct {
   {SHARES, PLAN, "layouts are planned for ranks of equal speed"},
   {VERIFY, NO_LANES, "only with lanes has a gradient the same bits on every rank"},
   {VERIFY, TENSOR, "several ranks compute a gradient together, and none of them could be named"},
+  {ENCRYPTED_MESSAGES, SIMULATED, "its ranks are one process, and send nothing"},
   {VERIFY, SIMULATED, "its ranks are one process on one machine"},
   {BUDDY, SIMULATED, "its ranks are one process on one machine"},
   {MEASURED, LOCAL_STEPS, "a replica that gets no rows for a time would still be a part of the mean"},
@@ -244,6 +247,7 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [MEASURED] = strcmp(o->parallel.shares, "measured") == 0,
     [ENCRYPTED] = o->security.key[0] != '\0',
     [BUDDY] = o->run.buddy > 0,
+    [ENCRYPTED_MESSAGES] = o->run.encrypt,
   };
   memcpy(has, in_use, sizeof in_use);
 }

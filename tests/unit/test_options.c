@@ -167,7 +167,7 @@ static void test_options_print(void)
   int lines = 0;
   for (char *line = strtok(capture.text, "\n"); line; line = strtok(NULL, "\n"), lines++)
     CU_ASSERT_EQUAL(strncmp(line, "run.", 4), 0);
-  CU_ASSERT_EQUAL(lines, 21);
+  CU_ASSERT_EQUAL(lines, 22);
   free(capture.text);
 
   CU_ASSERT_EQUAL(trm_options_print(capture_begin(&capture), NULL), TRM_OK);
