@@ -1,9 +1,11 @@
 /* Start and stop of MPI, failed MPI calls, and the check that a job was started as one job. If launcher and MPI library
  * use different protocols, each process becomes a separate job: N runs compute the same and overwrite one another's
  * files. The launcher's environment variables show it. */
+#define _GNU_SOURCE
 #include <config.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/log.h"
 #include "core/memory.h"
@@ -16,15 +18,29 @@
 
 /* -- errors */
 
+enum { LAUNCHER_S = 2 }; /* in which a launcher ends the ranks of a job after one has ended */
+
 static void launch_abort_job(int status)
 {
   MPI_Abort(MPI_COMM_WORLD, status == TRM_OK ? TRM_FAILED : status);
+}
+
+/* When a rank has ended, calls of the others fail until the launcher has ended these, too. It names that rank; what the
+ * others would say is about ranks that are well, and is said where it does not end them. */
+static void launch_await_end(void)
+{
+  int size;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const double until = MPI_Wtime() + (size > 1 ? LAUNCHER_S : 0);
+  while (MPI_Wtime() < until)
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
 static void launch_report_error(int code)
 {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
+  launch_await_end();
   MPI_Error_string(code, text, &length);
   for (char *newline = text; (newline = strchr(newline, '\n'));)
     *newline = ' ';

@@ -284,6 +284,7 @@ trm_test_scripts += \
 	tests/verify.sh \
 	tests/private_files.sh \
 	tests/kills.sh \
+	tests/kills_hosts.sh \
 	tests/restarts.sh \
 	tests/lease.sh \
 	tests/async_methods.sh \
