@@ -120,7 +120,7 @@ static bool head_states_get(hid_t file, struct trm_checkpoint *c)
   const hid_t dataset = h5_array_open(file, "state_names", &dims, size);
   const int count = dims == 1 && size[0] <= TRM_MAX_STATES ? (int)size[0] : 0;
   h5_close(dataset);
-  if (count < 1 || !h5_get_texts(file, "state_names", (size_t)count, &names))
+  if (count < 1 || !h5_get_texts(file, "state_names", (size_t)count, &names) || !names)
     return false;
   for (c->states = 0; c->states < count; c->states++) {
     int known = 0;

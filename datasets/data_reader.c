@@ -60,6 +60,14 @@ static int data_shape_read(struct data_head *head, hid_t file, const char *path)
                           TRM_MAX_DIMS);
 }
 
+/* An attribute that is not there leaves *value as it is. */
+static int data_real_read(hid_t file, const char *path, const char *name, double *value)
+{
+  if (H5Aexists(file, name) == 0 || h5_get_real(file, name, value))
+    return TRM_OK;
+  return h5_error(path, "attribute %s is damaged or not a float", name);
+}
+
 static int data_attributes_read(struct data_head *head, hid_t file, const char *path)
 {
   int kind, target;
@@ -78,8 +86,8 @@ static int data_attributes_read(struct data_head *head, hid_t file, const char *
     TRM_CHECK(data_count_read(file, path, "classes", &head->classes));
   if (!tokens)
     TRM_CHECK(data_shape_read(head, file, path));
-  h5_get_real(file, "scale", &scale);
-  h5_get_real(file, "shift", &shift);
+  TRM_CHECK(data_real_read(file, path, "scale", &scale));
+  TRM_CHECK(data_real_read(file, path, "shift", &shift));
   head->scale = (float)scale;
   head->shift = (float)shift;
   head->source = h5_get_text(file, "source");

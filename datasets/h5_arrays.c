@@ -12,7 +12,7 @@
 bool h5_exists(hid_t object, const char *name)
 {
   H5_LOCKED;
-  return H5Lexists(object, name, H5P_DEFAULT) > 0;
+  return H5Lexists(object, name, H5P_DEFAULT) != 0; /* a failure: opening it fails, too, and says so */
 }
 
 hid_t h5_array_create(hid_t group, const char *name, const struct h5_array *array)

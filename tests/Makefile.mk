@@ -24,6 +24,7 @@ trm_test_programs += \
 	tests/unit/test_document \
 	tests/unit/test_exchange \
 	tests/unit/test_full_disk \
+	tests/unit/test_hdf5_faults \
 	tests/unit/test_fusion \
 	tests/unit/test_hogwild \
 	tests/unit/test_images \
@@ -120,6 +121,7 @@ tests_unit_test_untrusted_SOURCES = tests/unit/test_untrusted.c tests/unit/datas
 tests_unit_test_cipher_SOURCES = tests/unit/test_cipher.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_full_disk_SOURCES = tests/unit/test_full_disk.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_unit_test_hdf5_faults_SOURCES = tests/unit/test_hdf5_faults.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c $(trm_test_job_folder)
 tests_unit_test_validation_SOURCES = tests/unit/test_validation.c $(trm_test_job_folder)
 trm_test_imports = tests/unit/dataset_files.h tests/unit/import_files.h $(trm_program_extra)

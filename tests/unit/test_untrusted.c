@@ -199,6 +199,8 @@ static const struct edit images[] = {
   {"shape", SHAPE, "attribute shape is missing or not a shape", N(1, 0, 10)},
   {"shape", SHAPE, "attribute shape is missing or not a shape", N(1 << 20, 1 << 20, 1 << 20)},
   {"shape", SHAPE, "rows of train/x have shape (1, 2, 10), but the file says (1, 2, 11)", N(1, 2, 11)},
+  {"scale", INTEGER, "attribute scale is damaged or not a float", N(2)},
+  {"shift", TEXT, "attribute shift is damaged or not a float", .text = "1"},
   {"version", ATTRIBUTE_GONE, "has no readable version", .count = 0},
   {"version", INTEGER, "is of version 2; this program reads version 1", N(2)},
   {"train/y", GONE, "has no train/y", .count = 0},
