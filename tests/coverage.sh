@@ -13,7 +13,8 @@ mkdir -p "$top/build-coverage" && cd "$top/build-coverage" || exit 99
 
 if [ "${1-}" != table ]; then
   [ -e config.status ] && [ config.status -nt "$top/configure" ] ||
-    "$top/configure" --quiet --without-cuda CFLAGS='-O1 -g --coverage -fprofile-update=atomic' || fail configure
+    "$top/configure" --quiet --without-cuda CFLAGS='-O1 -g --coverage -fprofile-update=atomic' \
+      LIBS=-lgcov || fail configure
   export TRM_TEST_RANKS=${TRM_TEST_RANKS-1 2 3} TRM_TEST_QUICK=1
   make -s -j2 > build.log 2>&1 || { tail -20 build.log; fail build; }
   tests=()

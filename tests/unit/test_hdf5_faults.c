@@ -1,6 +1,6 @@
-/* Every call of HDF5 fails once, while data sets and checkpoints are written and read: a message that names the file, an
- * older file that is whole, nothing left; or, where the call was not needed, the right values. The program's definitions
- * of these functions take the place of the library's. */
+/* Every call of HDF5 fails once, while data sets and checkpoints are written and read: a message that names the file,
+ * an older file that is whole, nothing left; or, where the call was not needed, the right values. The program's
+ * definitions of these functions take the place of the library's. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -46,7 +46,8 @@ FAULT(hid_t, H5Gcreate2, (hid_t place, const char *name, hid_t link, hid_t creat
       (place, name, link, create, access), false)
 FAULT(htri_t, H5Lexists, (hid_t place, const char *name, hid_t access), (place, name, access), false)
 FAULT(hid_t, H5Dopen2, (hid_t place, const char *name, hid_t access), (place, name, access), false)
-FAULT(hid_t, H5Dcreate2, (hid_t place, const char *name, hid_t type, hid_t space, hid_t link, hid_t create, hid_t access),
+FAULT(hid_t, H5Dcreate2,
+      (hid_t place, const char *name, hid_t type, hid_t space, hid_t link, hid_t create, hid_t access),
       (place, name, type, space, link, create, access), false)
 FAULT(herr_t, H5Dread, (hid_t array, hid_t type, hid_t memory, hid_t space, hid_t transfer, void *to),
       (array, type, memory, space, transfer, to), false)
