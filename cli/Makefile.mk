@@ -5,6 +5,8 @@ trm_cli = \
 	cli/bench/bench_allreduce_tune.c \
 	cli/bench/bench_collective.c \
 	cli/bench/bench_collective.h \
+	cli/bench/bench_shared.c \
+	cli/bench/bench_shared.h \
 	cli/bench/bench_gemm.c \
 	cli/bench/bench_hogwild.c \
 	cli/bench/bench_io.c \

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/bench/bench_collective.h"
+#include "cli/bench/bench_shared.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -16,9 +17,10 @@ static const char usage[] =
   "\n"
   "  library  the MPI library's all-reduce\n"
   "  ring, .. the algorithms of Trireme over messages (mpi/README.md)\n"
-  "  shared   arrays in memory shared by the node: barrier, each rank adds its slice, barrier; beside the time that\n"
-  "           memory takes for its bytes: of N ranks N + 2 floats an element (N are read, the sum is written, and\n"
-  "           read before that into a cache), at the rate of all ranks together in v += g / 2\n"
+  "  shared   arrays in memory shared by the node: barrier, each rank adds its slice and sums it over the nodes,\n"
+  "           barrier; on one node beside the time that memory takes for its bytes: of N ranks N + 2 floats an\n"
+  "           element (N are read, the sum is written, and read before that into a cache), at the rate of all ranks\n"
+  "           together in v += g / 2\n"
   "\n"
   "--tune measures all collectives, over all ranks, over those of a node and over one rank of each node, and writes\n"
   "which algorithm is the fastest to a file for parallel.collectives.\n"
@@ -32,20 +34,18 @@ static const char usage[] =
   "  --json        a JSON object for each size and row\n";
 
 #define MAX_TUNED_BYTES ((size_t)64 << 20)
-#define TARGET_S 0.5
-enum { MIN_ROUNDS = 3, MAX_ROUNDS = 300 };
+enum { MAX_ROUNDS = 300 };
 
 struct reduction {
   int64_t repeat, min_bytes, max_bytes, pool_bytes; /* the flags */
   bool json, tune;
   const char *out;
   struct trm_job *job;
-  struct trm_comm *comm, *node;
-  struct bench_pool pool, shared_pool; /* private; this rank's part of `inputs` */
-  struct trm_shared inputs, sum;       /* of the node: a pool of each rank; the sum, in rank 0's part */
-  const float **from;                  /* (node->size) */
-  bool can_share;                      /* the job is on one node */
-  double memory_bytes_per_s;           /* of all ranks together */
+  struct trm_comm *comm;
+  struct bench_pool pool;
+  struct bench_shared shared;
+  bool can_share, on_one_node; /* the ranks of a node; all ranks */
+  double memory_bytes_per_s;   /* of all ranks together */
   double seconds[MAX_ROUNDS];
 };
 #define AT(field) offsetof(struct reduction, field)
@@ -57,62 +57,6 @@ static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat),
                                           {"out", TRM_OPTION_TEXT, AT(out), "collectives.json", NO_RANGE},
                                           {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
                                           END_OF_FLAGS};
-
-/* -- shared by the node */
-
-static void bench_allreduce_share_once(struct reduction *r, size_t bytes, size_t round)
-{
-  struct trm_device *device = &r->job->device;
-  size_t low, high;
-  trm_interval(bytes / sizeof(float), (size_t)r->node->size, (size_t)r->node->rank, &low, &high);
-  for (int i = 0; i < r->node->size; i++) {
-    const struct bench_pool pool = {r->inputs.base[i], r->shared_pool.bytes};
-    r->from[i] = (const float *)bench_pool_array(&pool, bytes, round) + low;
-  }
-  r->node->ops->barrier(r->node);
-  device->ops->sum(device, &(struct trm_sum){
-    .to = (float *)r->sum.base[0] + low, .from = r->from, .count = r->node->size, .n = high - low});
-  device->ops->sync(device); /* only the CPU device shares memory, and its sums record no failure */
-  r->node->ops->barrier(r->node);
-}
-
-static double bench_allreduce_time_shared(struct reduction *r, size_t bytes, size_t round)
-{
-  r->comm->ops->barrier(r->comm);
-  const double begin = r->comm->ops->clock(r->comm);
-  bench_allreduce_share_once(r, bytes, round);
-  return r->comm->ops->clock(r->comm) - begin;
-}
-
-static int bench_allreduce_verify_shared(const struct reduction *r, size_t bytes)
-{
-  const float *sum = r->sum.base[0];
-  const float expected = (float)r->comm->size * (float)(r->comm->size + 1) / 2;
-  for (size_t i = 0; i < bytes / sizeof *sum; i++)
-    if (sum[i] != expected)
-      return trm_error(TRM_FAILED, "bench allreduce: shared of %zu bytes: element %zu is %g, must be %g", bytes, i,
-                       (double)sum[i], (double)expected);
-  return TRM_OK;
-}
-
-/* Sets *rounds to those measured. */
-static int bench_allreduce_run_shared(struct reduction *r, size_t bytes, size_t *rounds)
-{
-  const float value = (float)(r->comm->rank + 1);
-  const size_t batch = bench_pool_rounds(&r->shared_pool, bytes);
-  bench_pool_fill(&r->shared_pool, value);
-  double first = bench_allreduce_time_shared(r, bytes, 0);
-  TRM_CHECK(trm_agree(r->comm, bench_allreduce_verify_shared(r, bytes)));
-  bench_slowest(r->comm, &first, 1);
-  *rounds = (size_t)(r->repeat > 0 ? (double)r->repeat : fmin(MAX_ROUNDS, fmax(MIN_ROUNDS, TARGET_S / first)));
-  for (size_t round = 0; round < *rounds; round++) {
-    if (round % batch == 0)
-      bench_pool_fill(&r->shared_pool, value);
-    r->seconds[round] = bench_allreduce_time_shared(r, bytes, round % batch);
-  }
-  bench_slowest(r->comm, r->seconds, *rounds);
-  return TRM_OK;
-}
 
 /* Reads two arrays and writes one of them, 3 floats an element, on all ranks at a time. */
 static double bench_allreduce_memory_rate(struct reduction *r)
@@ -139,9 +83,9 @@ static double bench_allreduce_memory_rate(struct reduction *r)
 
 static void bench_allreduce_print_row(struct reduction *r, const char *name, size_t bytes, size_t rounds)
 {
-  const bool is_shared = strcmp(name, "shared") == 0;
+  const bool is_bounded = strcmp(name, "shared") == 0 && r->on_one_node;
   const struct bench_spread s = bench_spread(r->seconds, rounds);
-  const double bound = is_shared ? (r->comm->size + 2) * (double)bytes / r->memory_bytes_per_s : NAN;
+  const double bound = is_bounded ? (r->comm->size + 2) * (double)bytes / r->memory_bytes_per_s : NAN;
   const struct figure row[] = {
     figure_number("bytes", "%9.0f KiB", (double)bytes, 1.0 / 1024),
     figure_text("method", "  %-10s", name),
@@ -151,9 +95,9 @@ static void bench_allreduce_print_row(struct reduction *r, const char *name, siz
     figure_number("median_s", "  %10.4f", s.median, 1e3),
     figure_number("low_s", "  %10.4f", s.low, 1e3),
     figure_number("high_s", "  %10.4f", s.high, 1e3),
-    figure_number(is_shared ? "bound_s" : NULL, NULL, bound, 1),
-    figure_number(is_shared ? "memory_gb_per_s" : NULL, NULL, 1e-9 * r->memory_bytes_per_s, 1),
-    figure_number(NULL, is_shared ? "  %8.0f %%" : NULL, bound / s.median, 100),
+    figure_number(is_bounded ? "bound_s" : NULL, NULL, bound, 1),
+    figure_number(is_bounded ? "memory_gb_per_s" : NULL, NULL, 1e-9 * r->memory_bytes_per_s, 1),
+    figure_number(NULL, is_bounded ? "  %8.0f %%" : NULL, bound / s.median, 100),
   };
   bench_print_row("allreduce", r->json, row, sizeof row / sizeof *row);
 }
@@ -174,7 +118,7 @@ static int bench_allreduce_run_size(struct reduction *r, size_t bytes)
   size_t rounds;
   if (!r->can_share)
     return TRM_OK;
-  TRM_CHECK(bench_allreduce_run_shared(r, bytes, &rounds));
+  TRM_CHECK(bench_shared_run(&r->shared, bytes, (size_t)r->repeat, MAX_ROUNDS, r->seconds, &rounds));
   if (r->comm->rank == 0)
     bench_allreduce_print_row(r, "shared", bytes, rounds);
   return TRM_OK;
@@ -196,29 +140,25 @@ static int bench_allreduce_run_sizes(struct reduction *r)
 
 static int bench_allreduce_open(struct reduction *r)
 {
-  r->node = r->comm->ops->split_node(r->comm, TRM_SHARE_NODE);
+  struct trm_comm *node = r->comm->ops->split_node(r->comm, TRM_SHARE_NODE);
   const size_t max_bytes = (size_t)r->max_bytes;
-  r->pool.bytes = r->pool_bytes ? (size_t)r->pool_bytes : bench_pool_bytes(r->node->size, max_bytes);
+  int32_t ranks = node->size; /* of the largest node: pools are equal on all ranks */
+  r->on_one_node = node->size == r->comm->size;
+  node->ops->release(node);
+  r->comm->ops->allreduce(r->comm, &ranks, 1, TRM_INT32, TRM_MAX);
+  r->pool.bytes = r->pool_bytes ? (size_t)r->pool_bytes : bench_pool_bytes(ranks, max_bytes);
   if (r->pool.bytes < 2 * max_bytes)
     r->pool.bytes = 2 * max_bytes;
   r->pool.data = trm_alloc(r->pool.bytes, "bench: arrays");
-  r->can_share = r->node->size == r->comm->size && r->job->device.host_memory && !r->tune;
-  r->from = trm_alloc((size_t)r->node->size * sizeof *r->from, "bench: addresses");
-  if (!r->can_share)
-    return TRM_OK;
-  TRM_CHECK(r->node->ops->share(r->node, r->pool.bytes, TRM_MEMORY_BUFFERS, &r->inputs));
-  r->shared_pool = (struct bench_pool){r->inputs.local, r->pool.bytes};
-  return r->node->ops->share(r->node, r->node->rank == 0 ? max_bytes : 0, TRM_MEMORY_BUFFERS, &r->sum);
+  int32_t host_memory = r->job->device.host_memory;
+  r->comm->ops->allreduce(r->comm, &host_memory, 1, TRM_INT32, TRM_MIN);
+  r->can_share = host_memory && !r->tune;
+  return r->can_share ? bench_shared_open(&r->shared, &r->job->device, r->comm, r->pool.bytes, max_bytes) : TRM_OK;
 }
 
 static void bench_allreduce_close(struct reduction *r)
 {
-  if (r->sum.base)
-    r->node->ops->unshare(r->node, &r->sum);
-  if (r->inputs.base)
-    r->node->ops->unshare(r->node, &r->inputs);
-  r->node->ops->release(r->node);
-  trm_free(r->from);
+  bench_shared_close(&r->shared);
   trm_free(r->pool.data);
 }
 

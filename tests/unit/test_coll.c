@@ -153,7 +153,7 @@ static int check_results(struct trm_comm *comm, void *context)
 {
   static const enum trm_op op[] = {TRM_SUM, TRM_MIN, TRM_MAX};
   const size_t size = (size_t)comm->size;
-  const size_t n[] = {0, 1, 2, 3, 7, size - 1, size + 1, 1000, 4097, size <= 3 ? 300007 : 9001};
+  const size_t n[] = {0, 1, 2, 3, 7, size - 1, size + 1, 1000, 4097, size == 3 || size == 5 ? 300007 : 9001};
   struct coll coll = {.comm = comm};
   size_t wrong = 0, trials = 0;
   (void)context;
@@ -163,6 +163,8 @@ static int check_results(struct trm_comm *comm, void *context)
         struct trial t = {ops, n[s] / rows_of(comm, ops), (enum trm_type)(k % 5), op[k / 5], (int)(k % size)};
         if (ops->kind == COLL_TREE_SUM)
           t.op = TRM_TREE_SUM;
+        if (n[s] > 100000)
+          t.type = TRM_DOUBLE; /* several chunks */
         if (n[s] > 7 ? k != trials++ % 15 : k >= 5 && (ops->kind == COLL_ALLGATHER || ops->kind == COLL_BROADCAST))
           continue;
         wrong += run_trial(&coll, &t);
@@ -344,6 +346,19 @@ static void test_times(void)
   }
 }
 
+/* Of 5 ranks one is beyond the power of two. */
+static void test_costs(void)
+{
+  static const struct {
+    const char *name;
+    double seconds[3]; /* of messages, bytes sent, bytes reduced alone; 20 bytes */
+  } cases[] = {{"doubling", {4, 80, 60}}, {"halving", {6, 70, 35}}, {"circulant", {6, 32, 16}}, {"ring", {8, 32, 16}}};
+  static const struct coll_costs costs[] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int k = 0; k < 3; k++)
+      CU_ASSERT_EQUAL(coll_find(COLL_ALLREDUCE, cases[i].name)->seconds(&costs[k], 5, 20), cases[i].seconds[k]);
+}
+
 /* -- choices */
 
 static void test_choices(void)
@@ -469,6 +484,7 @@ int main(void)
     {"several at once", test_several},
     {"order of additions", test_order},
     {"times and bytes", test_times},
+    {"costs", test_costs},
     {"choices", test_choices},
     {"damaged files of choices", test_damaged_files},
     {"files of choices", test_files},
