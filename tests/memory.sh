@@ -54,4 +54,32 @@ awk -v whole="$whole" -v chunk="$chunk" 'BEGIN { exit !(whole - chunk > 0.8 * 19
 pass "scores in chunks take $chunk bytes, all at once $whole"
 planned 1 --data.file=digits.h5 --train.batch=128 --parallel.threads=2 \
   "--model=conv2d 16 3 pad=1 | batch_norm | relu | conv2d 32 3 pad=1 | batch_norm | relu | avg_pool 7 | linear 10"
+
+# 64 ranks on four emulated nodes: no rank has more than was planned, and the job no more than the arrays of its nodes,
+# once each (weights, momentum, 16 gradients), and what was planned of 64 ranks besides.
+if all_cases; then
+  export TRM_NODE_SIZE=16
+  # shellcheck disable=SC2016 # that shell expands it
+  launch 64 bash -c 'echo > "pid.$$"; exec "$@"' rank "$TRIREME" train --train.steps=2 --train.batch=128 --log.quiet=yes \
+    --data.file=digits.h5 "--model=mlp 784-2048-10 relu" --optim.momentum=0.9 --parallel.threads=1 \
+    --run.checkpoint_every=-1 --run.overwrite=yes --run.dir=run 2> log &
+  job=$! most=0 sum=0
+  while kill -0 $job 2> /dev/null; do
+    # VmHWM of each rank; the sum of their Pss, which counts shared pages once
+    read -r now all < <(for rank in pid.*; do
+      cat "/proc/${rank#pid.}/status" "/proc/${rank#pid.}/smaps_rollup" 2> /dev/null
+    done | awk '$1 == "VmHWM:" && $2 > m { m = $2 } $1 == "Pss:" { p += $2 } END { print m + 0, p + 0 }')
+    [ "$now" -le $most ] || most=$now
+    [ "$all" -le $sum ] || sum=$all
+    sleep 0.2
+  done
+  wait $job || { cat log; fail "64 ranks"; }
+  awk -v plan="$(of run planned_bytes)" -v n="$(of run parameters)" -v most=$((1024 * most)) -v sum=$((1024 * sum)) 'BEGIN {
+    node = 18 * 4 * n; bound = 4 * node + 64 * (plan - node)
+    printf "64 ranks on 4 nodes: a rank %.0f MB of %.0f planned, all %.0f MB, arrays %.0f, bound %.0f\n", most / 1e6, plan / 1e6,
+           sum / 1e6, 4 * node / 1e6, bound / 1e6
+    exit !(plan > node && most > 4 * n && most <= plan && sum > 0.9 * 4 * node && sum <= bound) }' > figures ||
+    fail "$(cat figures)"
+  pass "$(cat figures)"
+fi
 finish
