@@ -58,8 +58,31 @@ for method in $methods; do
   pass "$method: one replica, several, resumed; test loss $(of "$method" test_loss)"
 done
 
-# Two replicas of two stages, or of two tensor ranks, on two nodes and on one.
+# One step a round with plain SGD is sync up to rounding, also where replicas have different numbers of ranks.
 export TRM_NODE_SIZE=2
+for n in 3 4; do
+  run $n plain-$n --optim.name=sgd --train.batch=36
+  run $n plain-local-$n --optim.name=sgd --train.batch=36 --strategy.name=local --strategy.tau=1 \
+    --parallel.shares="$([ $n = 3 ] && echo 1,1,2 || echo equal)"
+  awk -v a="$(of plain-$n test_loss)" -v b="$(of plain-local-$n test_loss)" \
+    'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-10) }' ||
+    fail "local with H = 1 on $n ranks: loss $(of plain-local-$n test_loss), sync $(of plain-$n test_loss)"
+  pass "local with H = 1 on $n ranks has the loss of sync"
+done
+
+# Bytes between nodes, a step: an exchange after every eighth step, in fragments too, has an eighth of those of sync.
+between_nodes() { sed -n 's/.*"between_nodes":{"bytes":\([0-9.]*\).*/\1/p' "$1/summary.json"; }
+run 4 bytes-sync --data.validation=0
+for options in local diloco "diloco --strategy.fragments=4" adasum; do
+  # shellcheck disable=SC2086
+  run 4 bytes --data.validation=0 --train.epochs=1 --run.overwrite=yes --strategy.name=$options
+  awk -v a="$(between_nodes bytes-sync)" -v b="$(between_nodes bytes)" -v f="${options##*=}" \
+    'BEGIN { exit !(a > 0 && (a == 8 * b || (f == 4 && 6 * a == 40 * b))) }' ||
+    fail "bytes of a step: sync $(between_nodes bytes-sync), $options $(between_nodes bytes)"
+  pass "$options: $(between_nodes bytes) bytes between nodes a step, sync $(between_nodes bytes-sync)"
+done
+
+# Two replicas of two stages, or of two tensor ranks, on two nodes and on one.
 for method in slowmo diloco; do
   options="--strategy.name=$method"
   # shellcheck disable=SC2086

@@ -45,7 +45,8 @@ static void replicas_count_seconds(struct trm_strategy *strategy)
   struct trm_strategy *inner = &replicas_of(strategy)->inner;
   strategy->comm_s += inner->comm_s;
   strategy->wait_s += inner->wait_s;
-  inner->comm_s = inner->wait_s = 0;
+  strategy->early_s += inner->early_s;
+  inner->comm_s = inner->wait_s = inner->early_s = 0;
 }
 
 int replicas_before_forward(struct trm_strategy *strategy)
@@ -127,6 +128,7 @@ int replicas_step(struct trm_strategy *strategy, double rate, struct trm_loss_su
   strategy->eval_weights = NULL;
   TRM_CHECK(replicas_step_inner(strategy, rate, sums));
   r->position++;
+  r->equal = false;
   const struct interval due = replicas_due(strategy, period);
   if (r->position >= period)
     r->position = 0;
@@ -136,6 +138,7 @@ int replicas_step(struct trm_strategy *strategy, double rate, struct trm_loss_su
   TRM_CHECK(replicas_take_sums(strategy, sums));
   if (due.low < due.high && !replicas_is_sync(r))
     replicas_exchange(strategy, due, rate);
+  r->equal = due.high - due.low == strategy->elements;
   return TRM_OK;
 }
 
@@ -145,7 +148,7 @@ int replicas_quiesce(struct trm_strategy *strategy)
   strategy->unreported = (struct trm_loss_sums){0};
   if (r->unsummed > 0)
     TRM_CHECK(replicas_take_sums(strategy, &strategy->unreported));
-  const bool equal = r->count == 1 || (r->position == 0 && replicas_fragments(strategy) == 1);
+  const bool equal = r->count == 1 || r->equal;
   if (!equal)
     replicas_mean(strategy);
   strategy->eval_weights = equal ? NULL : r->mean;
@@ -169,6 +172,7 @@ static void replicas_begin_round(struct trm_strategy *strategy)
   struct replicas *r = replicas_of(strategy);
   const size_t bytes = (r->slice.high - r->slice.low) * sizeof(float);
   r->position = 0;
+  r->equal = true;
   for (int i = 0; i < REPLICAS_MAX_ARRAYS; i++)
     if (r->array[i] && i == 0)
       memcpy(r->array[i], strategy->w + r->slice.low, bytes);
@@ -190,6 +194,8 @@ int replicas_restore(struct trm_strategy *strategy, const float *const from[TRM_
   TRM_CHECK(r->inner.ops->restore(&r->inner, goes_on ? none : from, updates));
   if (!goes_on)
     replicas_begin_round(strategy);
+  else
+    r->equal = false;
   r->sums = (struct trm_loss_sums){0};
   r->unsummed = 0;
   strategy->updates = updates;

@@ -29,6 +29,7 @@ struct replicas {
   struct trm_request **request; /* (messages of a slice), owned */
 
   int64_t position;            /* steps since the round began */
+  bool equal;                  /* all replicas have the same weights: they have just been exchanged */
   int64_t unsummed;            /* steps whose losses are in `sums` alone */
   struct trm_loss_sums sums;   /* of this replica */
 };

@@ -58,6 +58,27 @@ mutation 'sync: clip scale forgotten' mpi/sync/sync_update.c \
   's/strategy->optimizer->clip > 0 \? trm_clip_scale.* : 1/1/' test_sync 2
 mutation 'sync: restored weights of the first rank alone' mpi/sync/sync.c 's/strategy->updates = updates;/;/' \
   test_sync_state 2
+mutation 'replicas: the sum for the mean' mpi/sync/replicas_exchange.c 's/x\[e\] \/= \(float\)r->count;/;/' \
+  test_replicas 2
+mutation 'replicas: losses of every rank' mpi/sync/replicas_exchange.c 's/if \(r->replica->rank > 0\)/if (0)/' \
+  test_replicas 1
+mutation 'replicas: always the first fragment' mpi/sync/replicas.c \
+  's/\(size_t\)\(\(r->position \/ steps - 1\) % fragments\)/(size_t)0/' test_replicas 1
+mutation 'replicas: an evaluation of the first replica' mpi/sync/replicas.c 's/r->count == 1 \|\| r->equal/true/' \
+  test_replicas 1
+mutation 'replicas: resumed from the mean' mpi/sync/replicas.c 's/goes_on \? none : from/from/' test_replicas 1
+mutation 'replicas: a resumed round begins' mpi/sync/replicas.c 's/if \(!goes_on\)/if (true)/' test_replicas 1
+mutation 'replicas: gradients of the whole batch' src/train/step.c 's/  if \(s->replica\) \{/  if (0) {/' local_steps.sh
+mutation 'postlocal: H from the start' mpi/sync/replicas.c \
+  's/r->method\.awaits_decay && !strategy->decayed \? 1 : //' test_replica_identities 1
+mutation 'slowmo: without the learning rate' mpi/sync/slowmo.c 's/moved \/ gamma\)/moved)/' test_replicas 1
+mutation 'slowmo: alpha left out' mpi/sync/slowmo.c 's/\(1 - alpha\) \* moved/0/' test_replicas 1
+mutation 'bmuf: the block learning rate left out' mpi/sync/bmuf.c 's/- zeta \* moved\)/- moved)/' test_replicas 1
+mutation 'diloco: heavy ball' mpi/sync/diloco.c \
+  's/\(1 - rate\) \* g - rate \* mu \* \(double\)m\[i\]/g - rate * (double)m[i]/' test_replicas 1
+mutation 'adasum: a plain sum' mpi/sync/adasum.c 's/of->aa > 0 \? 1 - of->ab \/ \(2 \* of->aa\) : 1/1/' \
+  test_replica_identities 1
+mutation 'adasum: products of one slice' mpi/sync/adasum.c 's/i < slices->size \* tensors/i < tensors/' test_replicas 1
 mutation 'zero: gradients of micro-batches overwritten' mpi/sync/zero.c 's/z->unit\[u\]\.accumulated = false;/;/' \
   test_zero 2
 mutation 'zero: the norm of one shard' mpi/sync/zero.c \

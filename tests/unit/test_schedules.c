@@ -25,6 +25,7 @@ enum promise {
   PROMISE_NOTHING, /* but that they are finite, and equal on all ranks */
   PROMISE_SUM,     /* the evaluated weights have each gradient once */
   PROMISE_SHARE,   /* the evaluated weights have one gradient in the number of workers */
+  PROMISE_REPLICA, /* the evaluated weights have one gradient in the number of replicas */
   PROMISE_CENTER,  /* the weights of the workers and the center together have each gradient once */
   PROMISE_GROUPS   /* an update has the mean of some gradients; some may be left */
 };
@@ -34,7 +35,7 @@ struct variant {
   enum promise promise;
   bool repeats;          /* no schedule changes the bits, if the batches are assigned statically */
   bool sees_own;         /* a worker's weights have all gradients that it has sent */
-  int zero, lanes, tau, servers, aggregate, groups, overlap;
+  int zero, lanes, tau, servers, aggregate, groups, overlap, fragments;
   int slack;             /* at most; drawn */
 };
 
@@ -44,6 +45,15 @@ static const struct variant variants[] = {
   {.name = "ZeRO 1", .method = "sync", .promise = PROMISE_SUM, .repeats = true, .zero = 1},
   {.name = "ZeRO 2", .method = "sync", .promise = PROMISE_SUM, .repeats = true, .zero = 2},
   {.name = "ZeRO 3", .method = "sync", .promise = PROMISE_SUM, .repeats = true, .zero = 3},
+  {.name = "local", .method = "local", .promise = PROMISE_REPLICA, .repeats = true, .tau = 3},
+  {.name = "local, fragments", .method = "local", .promise = PROMISE_REPLICA, .repeats = true, .tau = 4,
+   .fragments = 2},
+  {.name = "postlocal", .method = "postlocal", .promise = PROMISE_REPLICA, .repeats = true, .tau = 2},
+  {.name = "slowmo", .method = "slowmo", .promise = PROMISE_NOTHING, .repeats = true, .tau = 3},
+  {.name = "bmuf", .method = "bmuf", .promise = PROMISE_NOTHING, .repeats = true, .tau = 2},
+  {.name = "diloco, fragments", .method = "diloco", .promise = PROMISE_NOTHING, .repeats = true, .tau = 3,
+   .fragments = 3},
+  {.name = "adasum", .method = "adasum", .promise = PROMISE_NOTHING, .repeats = true, .tau = 2},
   {.name = "asgd", .method = "asgd", .promise = PROMISE_SUM, .sees_own = true},
   {.name = "asgd, tau 3", .method = "asgd", .promise = PROMISE_SUM, .tau = 3},
   {.name = "asgd, one message a node", .method = "asgd", .promise = PROMISE_SUM, .aggregate = true},
@@ -89,6 +99,7 @@ struct trial {
   enum trm_share share;
   enum trm_update_rule rule;
   int servers, groups, slack, splits, bucket;
+  bool by_rank;             /* every rank is a replica */
   uint64_t batches, middle; /* a quiesce point */
   int slow, halts;          /* rank that is slow; that requests a stop, -1: none */
   uint64_t halts_at;        /* after so many batches of its own */
@@ -158,7 +169,14 @@ static bool is_method(const struct trial *t, const char *method)
 
 static bool is_synchronous(const struct trial *t)
 {
-  return is_method(t, "sync");
+  return !trm_strategy_find(t->variant->method)->next_batch;
+}
+
+/* Nodes, or with another draw ranks. */
+static int replicas_of(const struct trial *t)
+{
+  const int per = t->by_rank ? 1 : t->plan.ranks_per_node;
+  return (t->plan.ranks + per - 1) / per;
 }
 
 static bool splits_batches(const struct trial *t)
@@ -240,6 +258,7 @@ static void trial_draw(struct trial *t, uint64_t seed)
                                       .schedule = seed};
   t->gradients = v->lanes || (v->repeats && draw(t, 7, 2)) || draw(t, 7, 4) == 0 ? PARABOLA : WHERE_APPLIED;
   t->assignment = v->repeats || draw(t, 8, 2) ? TRM_ASSIGN_STATIC : TRM_ASSIGN_DYNAMIC;
+  t->by_rank = draw(t, 24, 3) == 0;
   t->share = draw(t, 9, 4) ? TRM_SHARE_NODE : TRM_SHARE_NONE;
   const unsigned takes = trm_strategy_find(v->method)->takes;
   const bool has_states = t->gradients == PARABOLA && (is_synchronous(t) || (takes & TRM_TAKES_STATES)) &&
@@ -286,6 +305,9 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
   o->strategy.slack = t->slack;
   o->strategy.splits = t->splits;
   o->strategy.overlap = v->overlap;
+  o->strategy.fragments = v->fragments;
+  o->strategy.replica = t->by_rank ? TRM_REPLICA_RANK : TRM_REPLICA_NODE;
+  o->strategy.outer_rate = o->strategy.outer_momentum = -1;
   o->strategy.aggregate = v->aggregate ? TRM_AGGREGATE_NODE : TRM_AGGREGATE_NONE;
   o->strategy.alpha = -1;
   o->strategy.lambda = t->gradients == PARABOLA ? 0.04 : 0;
@@ -497,6 +519,8 @@ static int report_layer(struct job *job, size_t low, size_t high, const struct t
 static int run_synchronous_to(struct job *job, uint64_t end)
 {
   struct trm_strategy *s = &job->strategy;
+  const double wanted = (double)(end - s->updates) * job->comm->size;
+  double loss = 0, rows = 0;
   for (job->batch = s->updates; job->batch < end; job->batch++) {
     struct trm_loss_sums sums = {.loss = 1, .rows = 1};
     if (s->provider) {
@@ -510,8 +534,17 @@ static int run_synchronous_to(struct job *job, uint64_t end)
     count_batch(job);
     trm_strategy_begin_step(s, RATE, 0, &sums);
     TRM_CHECK(s->ops->step(s, RATE, &sums));
-    expect(job, sums.loss == job->comm->size && sums.rows == job->comm->size, "the sum of losses is %g", sums.loss);
+    loss += sums.loss;
+    rows += sums.rows;
+    expect(job, s->ops->local_steps || (sums.loss == job->comm->size && sums.rows == sums.loss),
+           "the sum of losses is %g", sums.loss);
   }
+  if (s->ops->quiesce) {
+    TRM_CHECK(s->ops->quiesce(s));
+    loss += s->unreported.loss;
+    rows += s->unreported.rows;
+  }
+  expect(job, loss == wanted && rows == wanted, "the sum of all losses is %g of %g rows, not %g", loss, rows, wanted);
   return TRM_OK;
 }
 
@@ -707,6 +740,8 @@ static int check_quiesced(struct job *job, uint64_t end)
       check_applied(job, w, RATE, 1e-4);
     else if (t->variant->promise == PROMISE_SHARE)
       check_applied(job, w, RATE / t->plan.ranks, 1e-3);
+    else if (t->variant->promise == PROMISE_REPLICA)
+      check_applied(job, w, RATE / replicas_of(t), 1e-3);
     else if (t->variant->promise == PROMISE_GROUPS)
       check_groups(job, w, done);
     else if (t->variant->promise == PROMISE_CENTER)
