@@ -42,11 +42,12 @@ cores_of() {
           print substr(list, 2) }'
 }
 
-# start_host NUMBER: a host is the namespaces of a process that sleeps
+# start_host NUMBER: a host is the namespaces of a process that sleeps. UCX finds a host's links in /sys.
 start_host() {
   local i=$1 pid
   rm -f "host.10.77.0.$i"
-  unshare --net --uts --ipc --mount bash -c "hostname host$i && mount -t tmpfs tmpfs /dev/shm && ip link set lo up &&
+  unshare --net --uts --ipc --mount bash -c "hostname host$i && mount -t tmpfs tmpfs /dev/shm &&
+    mount -t sysfs sysfs /sys && ip link set lo up &&
     echo \$\$ > host.10.77.0.$i && exec sleep infinity" &
   until [ -s "host.10.77.0.$i" ] || ! kill -0 $! 2> /dev/null; do sleep 0.02; done
   disown $!
