@@ -5,7 +5,8 @@
 #include "core/status.h"
 #include "mpi/coll/reduce.h"
 
-/* Strands in progress at a time: one is on its way while another is reduced. More would only take memory. */
+/* Strands in progress at a time: one is on its way while another is reduced. More would only take memory, and keep the
+ * wire from older ones. */
 enum { ACTIVE = 4 };
 
 enum step_kind { SEND, RECEIVE, RECEIVE_REDUCE };
@@ -190,12 +191,18 @@ static void schedule_advance_all(struct coll_schedule *s)
     schedule_advance(s, &s->active[i]);
 }
 
+/* Its strands in progress. */
+static int schedule_active(const struct coll_schedule *s)
+{
+  int active = 0;
+  for (int i = 0; i < ACTIVE; i++)
+    active += s->active[i].at < s->active[i].last;
+  return active;
+}
+
 static bool schedule_is_complete(const struct coll_schedule *s)
 {
-  for (int i = 0; i < ACTIVE; i++)
-    if (s->active[i].at < s->active[i].last)
-      return false;
-  return s->begun == s->strands;
+  return schedule_active(s) == 0 && s->begun == s->strands;
 }
 
 static void schedule_free(struct coll_schedule *s)
@@ -243,12 +250,15 @@ void coll_schedule_wait(struct coll_schedule **schedule)
   }
 }
 
+/* The oldest first, and no further ones while these have enough to do: they are probably waited for first. The oldest
+ * that is incomplete at some rank is the oldest wherever it is incomplete, so it goes on. */
 bool coll_progress(struct coll *coll)
 {
-  bool complete = true;
-  for (struct coll_schedule *s = coll->oldest; s; s = s->next) {
+  int active = 0;
+  struct coll_schedule *s = coll->oldest;
+  for (; s && active < ACTIVE; s = s->next) {
     schedule_advance_all(s);
-    complete &= schedule_is_complete(s);
+    active += schedule_active(s);
   }
-  return complete;
+  return !s && active == 0;
 }

@@ -36,7 +36,8 @@ void coll_receive(struct coll_schedule *schedule, void *to, size_t count, int ra
 /* to = with op what is received, at the end of the round; to may be with, and may be sent in the same round */
 void coll_receive_reduce(struct coll_schedule *schedule, void *to, const void *with, size_t count, int rank);
 
-/* -- running it. All take all schedules of the communicator further, since ranks may wait for them in any order. */
+/* -- running it. All take the schedules of the communicator further, the oldest first, since ranks may wait for them in
+ * any order. */
 /* Returns true if it is complete, and then frees it and sets *schedule to NULL, which is complete, too. Never
  * blocks. */
 bool coll_schedule_test(struct coll_schedule **schedule);
