@@ -1,6 +1,6 @@
 #!/bin/bash
-# Whole training steps on two virtual hosts with a limited link, of Trireme and of PyTorch's DistributedDataParallel over
-# gloo, measured alternately. Sets the hosts up, measures, and leaves nothing behind. Needs root and MPICH.
+# Whole training steps on two virtual hosts with a limited link, of Trireme and of PyTorch's DistributedDataParallel
+# over gloo, measured alternately. Sets the hosts up, measures, and leaves nothing behind. Needs root and MPICH.
 #
 #   [WORK="mlp gptchar"] [RANKS="1 2 4"] [RATE=1gbit] [BATCH=...] [STEPS=...] [WARMUP=3] [ROUNDS=7] [OPTIONS=...]
 #   [COMPRESS=METHOD] [PYTHON=python3] tests/bench/hosts.sh
