@@ -42,3 +42,10 @@ EXTRA_DIST += \
 	experiments/staleness-rate/run.sh \
 	experiments/staleness-rate/runs.csv \
 	experiments/staleness-rate/table.md
+EXTRA_DIST += \
+	experiments/local-sgd/README.md \
+	experiments/local-sgd/config.yaml \
+	experiments/local-sgd/methods.txt \
+	experiments/local-sgd/run.sh \
+	experiments/local-sgd/runs.csv \
+	experiments/local-sgd/table.md
