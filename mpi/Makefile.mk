@@ -61,6 +61,19 @@ libtrireme_la_SOURCES += \
 	mpi/coll/table.h \
 	mpi/coll/tree.c \
 	mpi/coll/tree.h \
+	mpi/compress/blocks.h \
+	mpi/compress/cast.c \
+	mpi/compress/compressor.c \
+	mpi/compress/compressor.h \
+	mpi/compress/compressor_private.h \
+	mpi/compress/dgc.c \
+	mpi/compress/exchange.c \
+	mpi/compress/powersgd.c \
+	mpi/compress/qsgd.c \
+	mpi/compress/sign.c \
+	mpi/compress/sparse.c \
+	mpi/compress/sparse.h \
+	mpi/compress/topk.c \
 	mpi/grid.c \
 	mpi/grid.h \
 	mpi/network.c \

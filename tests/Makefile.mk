@@ -17,6 +17,7 @@ trm_test_programs += \
 	tests/unit/test_cipher \
 	tests/unit/test_coll \
 	tests/unit/test_comm \
+	tests/unit/test_compress \
 	tests/unit/test_convolution \
 	tests/unit/test_damage \
 	tests/unit/test_datasets \
@@ -67,6 +68,7 @@ trm_test_programs += \
 	tests/unit/test_stall \
 	tests/unit/test_status \
 	tests/unit/test_sync \
+	tests/unit/test_sync_compress \
 	tests/unit/test_sync_lanes \
 	tests/unit/test_sync_state \
 	tests/unit/test_tensor \
@@ -116,6 +118,7 @@ tests_unit_test_resume_SOURCES = tests/unit/test_resume.c tests/unit/child.h tes
 	$(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_coll_SOURCES = tests/unit/test_coll.c $(trm_program_extra)
+tests_unit_test_compress_SOURCES = tests/unit/test_compress.c $(trm_program_extra)
 tests_unit_test_virtual_SOURCES = tests/unit/test_virtual.c $(trm_program_extra)
 tests_unit_test_untrusted_SOURCES = tests/unit/test_untrusted.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_cipher_SOURCES = tests/unit/test_cipher.c tests/unit/dataset_files.h $(trm_program_extra)
@@ -165,6 +168,7 @@ tests_unit_test_sync_SOURCES = tests/unit/test_sync.c $(trm_test_sync_job)
 tests_unit_test_replica_identities_SOURCES = tests/unit/test_replica_identities.c tests/unit/replicas_job.h \
 	$(trm_test_method)
 tests_unit_test_replicas_SOURCES = tests/unit/test_replicas.c tests/unit/replicas_job.h $(trm_test_method)
+tests_unit_test_sync_compress_SOURCES = tests/unit/test_sync_compress.c $(trm_test_sync_job)
 tests_unit_test_sync_lanes_SOURCES = tests/unit/test_sync_lanes.c $(trm_test_sync_job)
 tests_unit_test_sync_state_SOURCES = tests/unit/test_sync_state.c $(trm_test_sync_job)
 trm_test_zero_job = tests/unit/zero_job.h $(trm_test_method_devices)
@@ -266,6 +270,7 @@ trm_test_scripts += \
 	tests/buddy.sh \
 	tests/bad_input.sh \
 	tests/combinations.sh \
+	tests/compress.sh \
 	tests/cuda.sh \
 	tests/encryption.sh \
 	tests/encrypted_messages.sh \

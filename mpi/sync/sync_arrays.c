@@ -221,6 +221,7 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
   TRM_CHECK(sync_arrays_alloc_node_shared(strategy, s));
   TRM_CHECK(sync_arrays_alloc_alone(strategy, s));
   s->addends = trm_alloc((size_t)s->node->size * sizeof *s->addends, "gradients");
+  TRM_CHECK(sync_bucket_sums_create(strategy));
   const size_t share = strategy->elements / (size_t)s->node->size;
   s->block = share < SYNC_BLOCK ? sync_units(share + 1) * SYNC_UNIT : SYNC_BLOCK;
   return strategy->device->ops->alloc(strategy->device, s->block * sizeof(float), TRM_MEMORY_BUFFERS,
@@ -287,6 +288,7 @@ void sync_destroy(struct trm_strategy *strategy)
     if (own[i])
       strategy->device->ops->release(strategy->device, own[i]);
   strategy->now = NULL;
+  compressor_free(&s->compressor);
   trm_free(s->addends);
   trm_free(s->bucket);
   for (int i = 0; i < s->crosses; i++)

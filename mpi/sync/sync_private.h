@@ -6,6 +6,7 @@
 #include "core/counter.h"
 #include "core/mapped.h"
 #include "core/recordings.h"
+#include "mpi/compress/compressor.h"
 #include "mpi/sync/sync.h"
 
 /* In elements. Buckets and slices begin at multiples of SYNC_UNIT, and the norm for clipping is added unit by unit, so
@@ -72,6 +73,7 @@ struct sync {
 
   struct bucket *bucket; /* (buckets) ascending */
   int buckets;
+  struct compressor *compressor; /* of the sums over the nodes, a slice for each bucket; NULL: all-reduces */
   uint64_t steps;        /* since create */
 
   /* of this step */
@@ -134,6 +136,9 @@ void sync_node_sum_losses(const struct sync *s, struct trm_loss_sums *sums);
 void sync_node_update(struct trm_strategy *strategy, const struct trm_update *update);
 
 /* -- bucket_sum.c: the rest of the method knows no more of how nodes add a slice */
+
+/* Makes the compressor, where the run has one and there are other nodes. sync_destroy frees it. Not collective. */
+int sync_bucket_sums_create(struct trm_strategy *strategy);
 
 /* Begins to add this rank's slice of a bucket, strategy->g there, to those of the other nodes. With lanes in the order
  * of the tree. Collective over bucket->cross, as test and wait are together: all owners begin buckets in one order. */

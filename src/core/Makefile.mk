@@ -15,6 +15,7 @@ libtrireme_la_SOURCES += \
 	src/core/background.c \
 	src/core/background.h \
 	src/core/bfloat16.c \
+	src/core/float16.c \
 	src/core/chunk_cipher.c \
 	src/core/chunk_cipher.h \
 	src/core/cipher_file.c \
@@ -65,6 +66,7 @@ coreinclude_HEADERS += \
 	src/core/api.h \
 	src/core/axis.h \
 	src/core/bfloat16.h \
+	src/core/float16.h \
 	src/core/choices.h \
 	src/core/comm.h \
 	src/core/counter.h \

@@ -54,8 +54,10 @@ struct trm_strategy_options {
   enum trm_aggregate aggregate;
   enum trm_compensation compensation;
   enum trm_replica replica;
-  int64_t tau, servers, groups, splits, slack, overlap, rows, fragments;
-  double alpha, lambda, memory, outer_rate, outer_momentum;
+  enum trm_compress compress;
+  enum trm_compress_bits compress_bits;
+  int64_t tau, servers, groups, splits, slack, overlap, rows, fragments, compress_rank;
+  double alpha, lambda, memory, outer_rate, outer_momentum, compress_ratio;
 };
 struct trm_run_options {
   char *dir, *resume, *group;

@@ -30,6 +30,7 @@ enum trm_purpose {
   TRM_RANDOM_PEERS = 9, /* the peer of an exchange of weights: stream = rank, index = batches it has done */
   TRM_RANDOM_SPLIT = 10, /* rows of a data file that become its test split: stream = class */
   TRM_RANDOM_VALIDATION = 11, /* rows cut from the training split: stream = 0 */
+  TRM_RANDOM_COMPRESS = 12, /* compressed gradients (mpi/compress/qsgd.c: stream = update; powersgd.c: = column) */
 };
 
 /* out = Philox4x32-10(counter, key). Inline, for loops. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/context.h"
+#include "core/float16.h"
 #include "core/memory.h"
 #include "core/security.h"
 #include "core/status.h"
@@ -199,23 +200,13 @@ static float st_float(uint32_t word)
   return value;
 }
 
-/* IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction bits. */
-static float st_half(uint32_t word)
-{
-  const uint32_t exponent = word >> 10 & 31, fraction = word & 1023;
-  const float size = exponent == 31 ? (fraction ? NAN : INFINITY)
-                     : exponent     ? ldexpf((float)(fraction + 1024), (int)exponent - 25)
-                                    : ldexpf((float)fraction, -24);
-  return word >> 15 ? -size : size;
-}
-
 static float st_value(enum safetensors_type type, const unsigned char *bytes)
 {
   uint64_t word;
   double value;
   switch (type) {
   case SAFETENSORS_F16:
-    return st_half((uint32_t)st_load_le(bytes, 2));
+    return trm_f16_value((trm_f16)st_load_le(bytes, 2));
   case SAFETENSORS_BF16:
     return st_float((uint32_t)st_load_le(bytes, 2) << 16);
   case SAFETENSORS_F64:

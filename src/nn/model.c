@@ -50,6 +50,8 @@ static int model_layout_layer(struct trm_model *model, struct trm_layer *layer, 
     model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
     struct trm_tensor *tensor = &model->tensor[model->tensors + model->statistic_tensors];
     *tensor = (struct trm_tensor){.end = model->parameters,
+                                  .padding = (PAD - parameter->count % PAD) % PAD,
+                                  .columns = parameter->shape.dims ? parameter->count / parameter->shape.size[0] : 1,
                                   .momentum = parameter->momentum,
                                   .vector = parameter->shape.dims < 2,
                                   .replica = !parameter->primary,

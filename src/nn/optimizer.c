@@ -60,7 +60,7 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   if ((adam || adagrad) && !(o->epsilon > 0 && o->epsilon < INFINITY))
     return trm_error(TRM_USAGE, "optim.epsilon is %g, must be above 0", o->epsilon);
 
-  if (u.rule == TRM_UPDATE_SGD && u.momentum > 0)
+  if (u.rule == TRM_UPDATE_SGD && u.momentum > 0 && options->strategy.compress != TRM_COMPRESS_DGC)
     u.rule = TRM_UPDATE_MOMENTUM;
   if (!adam && !adagrad && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
     u.momentum = 0.9f;

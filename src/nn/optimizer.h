@@ -50,6 +50,8 @@ TRM_BEGIN_DECLS
  * come after all trained tensors. */
 struct trm_tensor {
   size_t end;         /* elements */
+  size_t columns;     /* as a matrix, its first dimension by the others: elements of a row */
+  size_t padding;     /* elements at its end whose weights and gradients stay 0 */
   float momentum;     /* of a statistic: the weight of a batch's moment */
   bool vector;        /* one dimension at most */
   bool replica;       /* counted in norms by another rank with the same elements */
@@ -70,8 +72,8 @@ struct trm_optimizer {
   int tensors, statistics;
 };
 
-/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum; momentum, nesterov
- * and lars without one take 0.9. The tensors are the model's (NULL: none). TRM_USAGE names the option and why. Nothing
+/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum, or, with
+ * strategy.compress=dgc, which has the momentum itself, sgd; momentum, nesterov and lars without one take 0.9. The tensors are the model's (NULL: none). TRM_USAGE names the option and why. Nothing
  * to free. */
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
                          const struct trm_model *model);
@@ -149,6 +151,9 @@ void trm_optimizer_trust_ratios(const struct trm_optimizer *optimizer, const str
  * Warm-up multiplies any of them by (step + 1) / W over the first W steps: W = optim.warmup, or, below 1, that fraction
  * of the run. */
 double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch);
+
+/* Returns W. */
+uint64_t trm_schedule_warmup(const struct trm_options *options, uint64_t steps);
 
 /* Checks the schedule's options; part of trm_optimizer_create. */
 int trm_schedule_check(const struct trm_options *options);

@@ -60,6 +60,12 @@ static double schedule_step_factor(const struct trm_options *options, uint64_t s
   return factor;
 }
 
+uint64_t trm_schedule_warmup(const struct trm_options *options, uint64_t steps)
+{
+  const double warmup = options->optim.warmup;
+  return (uint64_t)(warmup < 1 ? round(warmup * (double)steps) : warmup);
+}
+
 double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch)
 {
   const double pi = 3.14159265358979323846;
@@ -79,8 +85,6 @@ double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint6
   default:
     break;
   }
-  double warmup = options->optim.warmup;
-  if (warmup < 1)
-    warmup = round(warmup * (double)steps);
-  return (double)step < warmup ? rate * ((double)step + 1) / warmup : rate;
+  const uint64_t warmup = trm_schedule_warmup(options, steps);
+  return step < warmup ? rate * ((double)step + 1) / (double)warmup : rate;
 }

@@ -14,8 +14,8 @@ enum feature {
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
   CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, COLLECTIVES,
-  LOCAL_STEPS, FRAGMENTS, NO_FRAGMENTS, WHOLE_TENSORS, ENCRYPTED_MESSAGES,
-  FEATURES
+  LOCAL_STEPS, FRAGMENTS, NO_FRAGMENTS, WHOLE_TENSORS, ENCRYPTED_MESSAGES, COMPRESS, DGC,
+  MOMENTUM_RULE, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -92,6 +92,9 @@ static const struct {
   [ENCRYPTED] = {"security.key", NULL, false}, /* needs a file with a key */
   [BUDDY] = {"run.buddy", "--run.buddy=1", false},
   [ENCRYPTED_MESSAGES] = {"run.encrypt", "--run.encrypt=yes", false},
+  [COMPRESS] = {"strategy.compress", "--strategy.compress=topk", false},
+  [DGC] = {"strategy.compress=dgc", "--strategy.compress=dgc", false},
+  [MOMENTUM_RULE] = {"optim.name other than sgd", "--optim.name=adam", false},
 };
 
 static const struct {
@@ -168,6 +171,11 @@ static const struct {
   {VERIFY, SIMULATED, "its ranks are one process on one machine"},
   {BUDDY, SIMULATED, "its ranks are one process on one machine"},
   {MEASURED, LOCAL_STEPS, "a replica that gets no rows for a time would still be a part of the mean"},
+  {COMPRESS, ASYNCHRONOUS, "only sums over nodes of gradients, or of changes of weights, are compressed"},
+  {COMPRESS, ZERO, "shards are summed over all ranks, not between nodes"},
+  {COMPRESS, LANES, "the bits of compressed sums depend on the number of nodes"},
+  {COMPRESS, PLAN, "layouts are planned for sums of float32"},
+  {DGC, MOMENTUM_RULE, "the momentum is part of what is sent, and the update is sgd's (with optim.momentum)"},
   {MEASURED, NO_FLUSH, "its batches overlap, and none is measured by itself"},
 };
 
@@ -248,6 +256,9 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [ENCRYPTED] = o->security.key[0] != '\0',
     [BUDDY] = o->run.buddy > 0,
     [ENCRYPTED_MESSAGES] = o->run.encrypt,
+    [COMPRESS] = o->strategy.compress != TRM_COMPRESS_NONE,
+    [DGC] = o->strategy.compress == TRM_COMPRESS_DGC,
+    [MOMENTUM_RULE] = rule != TRM_UPDATE_SGD,
   };
   memcpy(has, in_use, sizeof in_use);
 }

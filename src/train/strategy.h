@@ -82,7 +82,8 @@ enum trm_strategy_takes {
 
 /* Messages between nodes of a synchronous method, of this rank, so far: seconds in which at least one sum was in
  * flight, as far as the rank has seen, and seconds in which the rank itself was busy with them or stood still for them
- * (exposed; the difference was hidden behind its computations); bytes that it added to the sums of others; steps. */
+ * (exposed; the difference was hidden behind its computations); bytes that it added to the sums of others, or, of
+ * compressed sums, sent; steps. */
 struct trm_wire {
   double flight_s, exposed_s;
   uint64_t bytes, steps;
@@ -176,6 +177,7 @@ struct trm_strategy {
   const char *record, *replay; /* run.record, simulate.replay; NULL or "": none */
   enum trm_conflicts conflicts; /* simulate.conflicts */
   double momentum;             /* optim.momentum as set; the optimizer replaces 0 by its rule's default */
+  uint64_t warmup;             /* optim.warmup in updates */
   size_t elements;             /* of the flat arrays */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
   int boundaries;

@@ -199,6 +199,7 @@ static int train_create_strategy(struct trainer *t)
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
+  t->strategy.warmup = trm_schedule_warmup(t->options, t->steps);
   if (t->splits.validation && t->strategy.ops->snapshot)
     t->strategy.snapshots = trm_strategy_snapshots(t->options, t->data->rows);
   t->strategy.ops = trm_strategy_select(&t->strategy);

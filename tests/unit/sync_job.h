@@ -14,6 +14,8 @@ struct setup {
   const char *offload;
   int node_size; /* TRM_NODE_SIZE; 0: unset */
   int64_t bucket, lanes;
+  enum trm_compress compress;
+  double ratio; /* strategy.compress_ratio */
   int pretends; /* ranks with a device that has memory of its own: 0 none, 1 all, 2 every second one */
   size_t elements;
 };
@@ -21,10 +23,10 @@ struct setup {
 static inline const char *text_of(const struct setup *c)
 {
   static char text[256];
-  snprintf(text, sizeof text, "rule %d clip %g ema %g share %s node size %d bucket %d lanes %d pretends %d, %zu "
-           "elements", (int)c->rule, c->clip, c->ema,
+  snprintf(text, sizeof text, "rule %d clip %g ema %g share %s node size %d bucket %d lanes %d pretends %d, compress %d, "
+           "%zu elements", (int)c->rule, c->clip, c->ema,
            trm_choice_text("parallel.share", c->share), c->node_size, (int)c->bucket, (int)c->lanes,
-           c->pretends, c->elements);
+           c->pretends, (int)c->compress, c->elements);
   return text;
 }
 
@@ -55,7 +57,7 @@ static inline void tensors_make(struct job *job, const struct setup *c)
   for (size_t end = 0; end < trained; t++) {
     const size_t size = sizes[(size_t)t % (sizeof sizes / sizeof *sizes)] << t / 20;
     end = end + size < trained ? end + size : trained;
-    job->tensor[t] = (struct trm_tensor){.end = end, .vector = size < 1000};
+    job->tensor[t] = (struct trm_tensor){.end = end, .columns = 80, .vector = size < 1000};
   }
   job->optimizer.tensor = job->tensor;
   job->optimizer.tensors = t;
@@ -76,6 +78,10 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   job->options.parallel.offload = (char *)c->offload;
   job->options.parallel.bucket = c->bucket;
   job->options.run.lanes = c->lanes;
+  job->options.strategy.compress = c->compress;
+  job->options.strategy.compress_ratio = c->ratio;
+  job->options.strategy.compress_rank = 2;
+  job->options.strategy.compress_bits = TRM_COMPRESS_4_BITS;
   job->optimizer.update = (struct trm_update){.rule = c->rule,
                                               .l2 = c->rule == TRM_UPDATE_ADAMW ? 0 : 0.01f,
                                               .decay = 0.02f,
