@@ -19,20 +19,26 @@ static inline size_t block_size(size_t n, size_t block)
   return n - block * BLOCK < BLOCK ? n - block * BLOCK : BLOCK;
 }
 
-/* A message: the scales (blocks), then the codes, as many for the last block as for the others. */
-static inline size_t blocks_message_bytes(size_t n, int bits)
+/* Words of a block's codes: that of element i is in word i / per, from bit i % per * bits on, per = 32 / bits. */
+static inline size_t blocks_words(int bits)
 {
-  return blocks_of(n) * (sizeof(float) + BLOCK / 8 * (size_t)bits);
+  return BLOCK / 32 * (size_t)bits;
 }
 
+/* A message: the scales (blocks), then the words, as many for the last block as for the others. */
 struct blocks_message {
-  float *scale;   /* (blocks) */
-  uint8_t *codes; /* (blocks, BLOCK / 8 * bits) */
+  float *scale;    /* (blocks) */
+  uint32_t *words; /* (blocks, blocks_words) */
 };
+
+static inline size_t blocks_message_bytes(size_t n, int bits)
+{
+  return blocks_of(n) * (sizeof(float) + blocks_words(bits) * sizeof(uint32_t));
+}
 
 /* The message of a node in the slice's buffer. */
 static inline struct blocks_message blocks_message(const struct compress_part *part, int node, int bits)
 {
   float *const scale = (float *)(part->buffer + (size_t)node * blocks_message_bytes(part->n, bits));
-  return (struct blocks_message){scale, (uint8_t *)(scale + blocks_of(part->n))};
+  return (struct blocks_message){scale, (uint32_t *)(scale + blocks_of(part->n))};
 }

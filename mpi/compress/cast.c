@@ -1,6 +1,6 @@
 /* bf16, fp16: 16 bits for each element, no error feedback.
  *
- * Each node rounds its array and sends every other node a piece of it; the owner of a piece adds the nodes' pieces in
+ * Each node rounds its array and sends every other node a shard of it; the owner of a shard adds the nodes' shards in
  * float32, in their order, rounds the sum and sends it to all: a reduce-scatter and an all-gather of 2 bytes an element,
  * half of float32's bytes. An element is rounded twice, by at most 2^-9 (bf16) or 2^-12 (fp16) of its size each time:
  * |sum - exact| <= u sum |g| + u |sum|, u = 2^-9 or 2^-12, in fp16 for sizes from 6e-5 to 65504. Smaller ones of fp16 are
@@ -9,8 +9,8 @@
 #include "core/float16.h"
 #include "mpi/compress/compressor_private.h"
 
-/* The buffer: the array in 16 bits, then the nodes' pieces. */
-static uint16_t *cast_pieces(const struct compress_part *part)
+/* The buffer: the array in 16 bits, then the nodes' shards. */
+static uint16_t *cast_shards(const struct compress_part *part)
 {
   return (uint16_t *)part->buffer + part->n;
 }
@@ -18,8 +18,8 @@ static uint16_t *cast_pieces(const struct compress_part *part)
 static void cast_measure(const struct compressor *c, struct compress_part *part, struct compress_sizes *sizes)
 {
   (void)c;
-  sizes->buffer = (part->n + (size_t)part->nodes->size * compress_max_piece(part, part->n)) * sizeof(uint16_t);
-  sizes->scratch = compress_max_piece(part, part->n) * sizeof(float);
+  sizes->buffer = (part->n + (size_t)part->nodes->size * compress_max_shard(part, part->n)) * sizeof(uint16_t);
+  sizes->scratch = compress_max_shard(part, part->n) * sizeof(float);
 }
 
 /* Conversions of a format. */
@@ -28,17 +28,17 @@ struct cast {
   void (*widen)(float *to, const uint16_t *from, size_t n);
 };
 
-/* Sums the nodes' pieces into this rank's piece of the array. */
+/* Sums the nodes' shards into this rank's shard of the array. */
 static void cast_sum(struct compressor *c, struct compress_part *part, const struct cast *cast)
 {
-  uint16_t *const array = (uint16_t *)part->buffer, *const pieces = cast_pieces(part);
+  uint16_t *const array = (uint16_t *)part->buffer, *const shards = cast_shards(part);
   float *const row = c->scratch;
   size_t low;
-  const size_t n = compress_piece(part, part->n, &low);
+  const size_t n = compress_shard(part, part->n, &low);
   float *const sum = part->data + low;
-  cast->widen(sum, pieces, n);
+  cast->widen(sum, shards, n);
   for (int node = 1; node < part->nodes->size; node++) {
-    cast->widen(row, pieces + (size_t)node * n, n);
+    cast->widen(row, shards + (size_t)node * n, n);
     for (size_t i = 0; i < n; i++)
       sum[i] += row[i];
   }
@@ -51,7 +51,7 @@ static bool cast_advance(struct compressor *c, struct compress_part *part, const
   switch (part->round) {
   case 0:
     cast->narrow(array, part->data, part->n);
-    compress_scatter_begin(c, part, array, part->n, sizeof *array, cast_pieces(part));
+    compress_scatter_begin(c, part, array, part->n, sizeof *array, cast_shards(part));
     return false;
   case 1:
     cast_sum(c, part, cast);

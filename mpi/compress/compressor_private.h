@@ -59,27 +59,27 @@ struct compressor {
   struct trm_request **request;
 };
 
-/* -- messages (exchange.c). Array `all` has n elements of so many bytes, cut in a piece for each node (trm_interval). */
+/* -- messages (exchange.c). Array `all` has n elements of so many bytes, cut in a shard for each node (trm_interval). */
 
-/* Begins: piece j goes to node j; pieces (nodes, largest piece) gets every node's piece of this rank's number, adjacent,
+/* Begins: shard j goes to node j; shards (nodes, largest shard) gets every node's shard of this rank's number, adjacent,
  * its own included. */
 void compress_scatter_begin(struct compressor *c, struct compress_part *part, const void *all, size_t n, size_t bytes,
-                            void *pieces);
-/* Begins: this rank's piece of `all` goes to all others, whose pieces arrive in the others' places. */
+                            void *shards);
+/* Begins: this rank's shard of `all` goes to all others, whose shards arrive in the others' places. */
 void compress_gather_begin(struct compressor *c, struct compress_part *part, void *all, size_t n, size_t bytes);
 /* The same of messages of equal size: all (nodes, bytes). */
 static inline void compress_gather_rows_begin(struct compressor *c, struct compress_part *part, void *all, size_t bytes)
 {
   compress_gather_begin(c, part, all, (size_t)part->nodes->size * bytes, 1);
 }
-/* The elements of this rank's piece. */
-static inline size_t compress_piece(const struct compress_part *part, size_t n, size_t *low)
+/* The elements of this rank's shard. */
+static inline size_t compress_shard(const struct compress_part *part, size_t n, size_t *low)
 {
   size_t high;
   trm_interval(n, (size_t)part->nodes->size, (size_t)part->nodes->rank, low, &high);
   return high - *low;
 }
-static inline size_t compress_max_piece(const struct compress_part *part, size_t n)
+static inline size_t compress_max_shard(const struct compress_part *part, size_t n)
 {
   return n / (size_t)part->nodes->size + 1;
 }

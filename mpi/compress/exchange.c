@@ -25,14 +25,14 @@ static void exchange_receive(struct compress_part *part, void *to, size_t bytes,
 }
 
 void compress_scatter_begin(struct compressor *c, struct compress_part *part, const void *all, size_t n, size_t bytes,
-                            void *pieces)
+                            void *shards)
 {
   const int nodes = part->nodes->size, rank = part->nodes->rank;
   size_t low;
-  const size_t mine = compress_piece(part, n, &low) * bytes;
+  const size_t mine = compress_shard(part, n, &low) * bytes;
   for (int i = 1; i < nodes; i++) {
     const int node = (rank + nodes - i) % nodes;
-    exchange_receive(part, (char *)pieces + (size_t)node * mine, mine, node);
+    exchange_receive(part, (char *)shards + (size_t)node * mine, mine, node);
   }
   for (int i = 1; i < nodes; i++) {
     const int node = (rank + i) % nodes; /* all begin with another one */
@@ -41,14 +41,14 @@ void compress_scatter_begin(struct compressor *c, struct compress_part *part, co
     exchange_send(c, part, (const char *)all + from * bytes, (to - from) * bytes, node);
   }
   if (mine > 0)
-    memcpy((char *)pieces + (size_t)rank * mine, (const char *)all + low * bytes, mine);
+    memcpy((char *)shards + (size_t)rank * mine, (const char *)all + low * bytes, mine);
 }
 
 void compress_gather_begin(struct compressor *c, struct compress_part *part, void *all, size_t n, size_t bytes)
 {
   const int nodes = part->nodes->size, rank = part->nodes->rank;
   size_t low;
-  const size_t mine = compress_piece(part, n, &low) * bytes;
+  const size_t mine = compress_shard(part, n, &low) * bytes;
   for (int i = 1; i < nodes; i++) {
     const int node = (rank + nodes - i) % nodes;
     size_t from, to;

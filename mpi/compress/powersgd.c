@@ -6,7 +6,7 @@
  *
  * Q is the next step's (warm start); at first, and where a column vanished, its numbers are normal. Two sums over nodes
  * of r (rows + columns) floats in place of one of rows * columns. A tensor is a matrix of its first dimension by the
- * others; where slices cut it, the whole rows of each piece are a matrix. Vectors, rows that slices cut, and matrices
+ * others; where slices cut it, the whole rows of each part are a matrix. Vectors, rows that slices cut, and matrices
  * that are no larger than their P and Q are summed as they are. */
 #include <math.h>
 #include <string.h>
@@ -31,7 +31,7 @@ struct powersgd {
 
 /* The buffer. */
 struct powersgd_arrays {
-  float *p, *q, *pieces; /* pieces: of the nodes, of p or q */
+  float *p, *q, *shards; /* shards: of the nodes, of p or q */
 };
 
 static struct powersgd_arrays powersgd_arrays(const struct compress_part *part)
@@ -62,7 +62,7 @@ static void powersgd_add(struct powersgd *l, const struct compress_part *part, s
   l->matrix[l->matrices++] = m;
 }
 
-/* Adds the piece of a tensor, which begins at `begin`, in the slice: the end of a row, whole rows, the begin of one. */
+/* Adds the part of a tensor, which begins at `begin`, in the slice: the end of a row, whole rows, the begin of one. */
 static void powersgd_add_tensor(struct powersgd *l, const struct compress_part *part, const struct trm_tensor *tensor,
                                 size_t begin, size_t rank)
 {
@@ -92,13 +92,13 @@ static void powersgd_measure(const struct compressor *c, struct compress_part *p
   part->layout = l;
   sizes->state[0] = part->n;
   sizes->state[1] = l->q_floats;
-  const size_t most = l->p_floats > l->q_floats ? l->p_floats : l->q_floats;
-  sizes->buffer = (l->p_floats + l->q_floats + (size_t)part->nodes->size * compress_max_piece(part, most)) * sizeof(float);
+  const size_t larger = l->p_floats > l->q_floats ? l->p_floats : l->q_floats;
+  sizes->buffer = (l->p_floats + l->q_floats + (size_t)part->nodes->size * compress_max_shard(part, larger)) * sizeof(float);
 }
 
 /* -- arithmetic. x: the elements of a matrix */
 
-/* p (rows, rank) = M Q. The result differs by rounding between types of processors. */
+/* p (rows, rank) = M Q. Its sums differ by rounding between types of processors. */
 CPU_CLONES static void powersgd_multiply(const struct matrix *m, const float *x, const float *q, float *p)
 {
   for (size_t i = 0; i < m->rows; i++, x += m->columns)
@@ -112,7 +112,7 @@ CPU_CLONES static void powersgd_multiply(const struct matrix *m, const float *x,
     }
 }
 
-/* q (rank, columns) = (M' P)'. The same holds. */
+/* q (rank, columns) = (M' P)' */
 CPU_CLONES static void powersgd_multiply_transposed(const struct matrix *m, const float *x, const float *p, float *q)
 {
   memset(q, 0, m->rank * m->columns * sizeof *q);
@@ -126,8 +126,8 @@ CPU_CLONES static void powersgd_multiply_transposed(const struct matrix *m, cons
     }
 }
 
-/* x += sign * P Q': the same bits on all types of processors, so without clones. */
-static void powersgd_add_product(const struct matrix *m, float sign, const float *p, const float *q, float *x)
+/* x += sign * P Q'. The same bits on all types of processors, since each element has an order of its own. */
+CPU_CLONES static void powersgd_add_product(const struct matrix *m, float sign, const float *p, const float *q, float *x)
 {
   for (size_t i = 0; i < m->rows; i++, x += m->columns)
     for (size_t k = 0; k < m->rank; k++) {
@@ -242,14 +242,14 @@ static void powersgd_end(const struct compress_part *part)
 /* Begins the sum of x (n), which powersgd_gather continues. */
 static void powersgd_scatter(struct compressor *c, struct compress_part *part, const float *x, size_t n)
 {
-  compress_scatter_begin(c, part, x, n, sizeof *x, powersgd_arrays(part).pieces);
+  compress_scatter_begin(c, part, x, n, sizeof *x, powersgd_arrays(part).shards);
 }
 
 static void powersgd_gather(struct compressor *c, struct compress_part *part, float *x, size_t n)
 {
   size_t low;
-  const size_t piece = compress_piece(part, n, &low);
-  compress_add_rows(part, x + low, powersgd_arrays(part).pieces, piece);
+  const size_t shard = compress_shard(part, n, &low);
+  compress_add_rows(part, x + low, powersgd_arrays(part).shards, shard);
   compress_gather_begin(c, part, x, n, sizeof *x);
 }
 

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/clones.h"
 #include "core/random.h"
 #include "mpi/compress/blocks.h"
 
@@ -26,49 +27,73 @@ static void qsgd_measure(const struct compressor *c, struct compress_part *part,
   sizes->buffer = (size_t)part->nodes->size * blocks_message_bytes(part->n, qsgd_bits(c));
 }
 
-/* u (n) = the random numbers of elements [first, first + n), those of trm_random_uniform. */
-static void qsgd_draw(const struct trm_strategy *strategy, uint64_t first, float *u, size_t n)
+/* Numbers of a block at any place of the arrays, in whole blocks of random.h. */
+enum { DRAWN = BLOCK + 4 };
+
+/* u = the numbers of elements [4 first, 4 first + DRAWN): those of trm_random_uniform. */
+CPU_CLONES static void qsgd_draw(uint64_t seed, uint32_t stream, uint64_t first, float *u)
 {
-  for (size_t i = 0; i < n;) {
+  const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+#pragma omp simd
+  for (uint64_t i = 0; i < DRAWN / 4; i++) {
+    const uint32_t counter[4] = {
+      (uint32_t)(first + i), (uint32_t)((first + i) >> 32), stream, (uint32_t)TRM_RANDOM_COMPRESS};
     uint32_t word[4];
-    trm_random_block(strategy->seed, TRM_RANDOM_COMPRESS, (uint32_t)strategy->updates, (first + i) / 4, word);
-    for (size_t j = (first + i) % 4; j < 4 && i < n; j++)
-      u[i++] = trm_random_unit(word[j]);
+    trm_philox(counter, key, word);
+    for (int j = 0; j < 4; j++)
+      u[4 * i + (uint64_t)j] = trm_random_unit(word[j]);
   }
 }
 
-/* Codes of a block (n, at most BLOCK); elements beyond n count as 0. */
-static void qsgd_pack(uint8_t *to, const float *g, float norm, const float *u, size_t n, int bits)
+/* code (BLOCK) = the codes of g (n); those beyond n are 0. */
+CPU_CLONES static void qsgd_code(uint32_t *code, const float *g, float norm, const float *u, size_t n, int bits)
 {
-  const uint32_t levels = (1u << (bits - 1)) - 1;
+  const int levels = (1 << (bits - 1)) - 1;
   const float factor = norm > 0 ? (float)levels / norm : 0;
-  uint8_t code[BLOCK] = {0};
+#pragma omp simd
   for (size_t i = 0; i < n; i++) {
     const float level = fabsf(g[i]) * factor + u[i];
-    const uint32_t l = level < (float)levels ? (uint32_t)level : levels;
-    code[i] = (uint8_t)(l | (g[i] < 0 ? levels + 1 : 0));
+    const int l = level < (float)levels ? (int)level : levels;
+    code[i] = (uint32_t)(g[i] < 0 ? l + levels + 1 : l);
   }
-  const int per_byte = 8 / bits;
-  for (size_t i = 0; i < BLOCK / (size_t)per_byte; i++) {
-    uint32_t byte = 0;
-    for (int j = 0; j < per_byte; j++)
-      byte |= (uint32_t)code[i * (size_t)per_byte + (size_t)j] << j * bits;
-    to[i] = (uint8_t)byte;
-  }
+  memset(code + n, 0, (BLOCK - n) * sizeof *code);
 }
 
-/* data (n) += what the codes of a block are. */
-static void qsgd_add(float *data, const uint8_t *codes, float norm, size_t n, int bits)
+/* data (n) += the values of the codes of a block. bits: a constant where this is inlined. */
+static inline void qsgd_add_words(float *data, const uint32_t *words, float unit, size_t n, uint32_t bits)
 {
-  const uint32_t levels = (1u << (bits - 1)) - 1;
-  const size_t per_byte = 8 / (size_t)bits;
-  float value[256]; /* of each code */
-  for (uint32_t l = 0; l <= levels; l++) {
-    value[l] = norm * (float)l / (float)levels;
-    value[l + levels + 1] = -value[l];
-  }
+  const uint32_t levels = (1u << (bits - 1)) - 1, per = 32 / bits;
+  float value[BLOCK];
+  for (size_t w = 0; w < BLOCK / per; w++)
+    for (uint32_t j = 0; j < per; j++) {
+      const uint32_t code = words[w] >> j * bits;
+      const float size = unit * (float)(int)(code & levels);
+      value[w * per + j] = code >> (bits - 1) & 1 ? -size : size;
+    }
   for (size_t i = 0; i < n; i++)
-    data[i] += value[codes[i / per_byte] >> i % per_byte * (size_t)bits & (2 * levels + 1)];
+    data[i] += value[i];
+}
+
+CPU_CLONES static void qsgd_add(float *data, const uint32_t *words, float norm, size_t n, int bits)
+{
+  const float unit = norm / (float)((1 << (bits - 1)) - 1);
+  if (bits == 2)
+    qsgd_add_words(data, words, unit, n, 2);
+  else if (bits == 4)
+    qsgd_add_words(data, words, unit, n, 4);
+  else
+    qsgd_add_words(data, words, unit, n, 8);
+}
+
+static void qsgd_pack(uint32_t *words, const uint32_t *code, int bits)
+{
+  const uint32_t per = 32 / (uint32_t)bits;
+  for (size_t w = 0; w < blocks_words(bits); w++) {
+    uint32_t word = 0;
+    for (uint32_t j = 0; j < per; j++)
+      word |= code[w * per + j] << j * (uint32_t)bits;
+    words[w] = word;
+  }
 }
 
 static float qsgd_norm(const float *g, size_t n)
@@ -82,14 +107,19 @@ static float qsgd_norm(const float *g, size_t n)
 
 static void qsgd_compress(struct compressor *c, struct compress_part *part)
 {
+  const struct trm_strategy *strategy = c->strategy;
   const int bits = qsgd_bits(c);
   const struct blocks_message to = blocks_message(part, part->nodes->rank, bits);
   for (size_t b = 0; b < blocks_of(part->n); b++) {
-    const size_t n = block_size(part->n, b), at = b * BLOCK;
-    float u[BLOCK];
-    to.scale[b] = qsgd_norm(part->data + at, n);
-    qsgd_draw(c->strategy, (uint64_t)part->nodes->rank * QSGD_NODE_STRIDE + part->low + at, u, n);
-    qsgd_pack(to.codes + b * (BLOCK / 8 * (size_t)bits), part->data + at, to.scale[b], u, n, bits);
+    const float *const g = part->data + b * BLOCK;
+    const size_t n = block_size(part->n, b);
+    const uint64_t first = (uint64_t)part->nodes->rank * QSGD_NODE_STRIDE + part->low + b * BLOCK;
+    float u[DRAWN];
+    uint32_t code[BLOCK];
+    to.scale[b] = qsgd_norm(g, n);
+    qsgd_draw(strategy->seed, (uint32_t)strategy->updates, first / 4, u);
+    qsgd_code(code, g, to.scale[b], u + first % 4, n, bits);
+    qsgd_pack(to.words + b * blocks_words(bits), code, bits);
   }
 }
 
@@ -105,8 +135,7 @@ static bool qsgd_advance(struct compressor *c, struct compress_part *part)
   for (int node = 0; node < part->nodes->size; node++) {
     const struct blocks_message from = blocks_message(part, node, bits);
     for (size_t b = 0; b < blocks_of(part->n); b++)
-      qsgd_add(part->data + b * BLOCK, from.codes + b * (BLOCK / 8 * (size_t)bits), from.scale[b],
-               block_size(part->n, b), bits);
+      qsgd_add(part->data + b * BLOCK, from.words + b * blocks_words(bits), from.scale[b], block_size(part->n, b), bits);
   }
   return true;
 }

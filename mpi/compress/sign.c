@@ -35,30 +35,43 @@ static uint32_t sign_bits(float x)
   return bits;
 }
 
-/* Bit j of word i is the sign of p[32 i + j]; elements beyond n count as 0. */
-CPU_CLONES static void sign_pack(uint8_t *to, const float *p, size_t n)
+static float sign_value(uint32_t bits)
 {
-  for (size_t at = 0; at < n; at += 32, to += 4) {
-    const size_t count = n - at < 32 ? n - at : 32;
-    float of[32] = {0};
-    memcpy(of, p + at, count * sizeof *of);
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* Bit j of word i is 1 where p[32 i + j] is negative; elements beyond n count as 0. */
+CPU_CLONES static void sign_pack(uint32_t *to, const float *p, size_t n)
+{
+  for (size_t at = 0; at < n; at += 32) {
+    float rest[32] = {0};
+    const float *from = p + at;
+    if (n - at < 32)
+      from = memcpy(rest, from, (n - at) * sizeof *rest);
     uint32_t word = 0;
 #pragma omp simd reduction(| : word)
     for (uint32_t j = 0; j < 32; j++)
-      word |= sign_bits(of[j] + 0.0f) >> 31 << j; /* -0 + 0 is 0 */
-    for (int byte = 0; byte < 4; byte++)
-      to[byte] = (uint8_t)(word >> 8 * byte);
+      word |= sign_bits(from[j] + 0.0f) >> 31 << j; /* -0 + 0 is 0 */
+    *to++ = word;
   }
 }
 
-/* data (n) += scale or -scale; sets *p to p - that where p is not NULL. */
-static void sign_add(float *data, float sign, const uint8_t *codes, float scale, size_t n)
+/* to (n) += scale, or -scale where the bit is 1. */
+CPU_CLONES static void sign_add(float *to, const uint32_t *words, float scale, size_t n)
 {
-  for (size_t at = 0; at < n; at += 8) {
-    const uint32_t byte = codes[at / 8];
-    const size_t count = n - at < 8 ? n - at : 8;
-    for (uint32_t j = 0; j < count; j++)
-      data[at + j] += byte >> j & 1 ? -sign * scale : sign * scale;
+  const uint32_t bits = sign_bits(scale);
+  for (size_t at = 0; at < n; at += 32) {
+    const uint32_t word = words[at / 32], count = n - at < 32 ? (uint32_t)(n - at) : 32;
+    if (count == 32) {
+#pragma omp simd
+      for (uint32_t j = 0; j < 32; j++)
+        to[at + j] += sign_value(bits ^ (word >> j & 1) << 31);
+    } else {
+      for (uint32_t j = 0; j < count; j++)
+        to[at + j] += sign_value(bits ^ (word >> j & 1) << 31);
+    }
   }
 }
 
@@ -68,10 +81,10 @@ static void sign_compress(struct compress_part *part)
   const struct blocks_message to = blocks_message(part, part->nodes->rank, 1);
   for (size_t b = 0; b < blocks_of(part->n); b++) {
     const size_t n = block_size(part->n, b);
-    uint8_t *const codes = to.codes + b * (BLOCK / 8);
+    uint32_t *const words = to.words + b * blocks_words(1);
     to.scale[b] = sign_mean(p + b * BLOCK, n);
-    sign_pack(codes, p + b * BLOCK, n);
-    sign_add(p + b * BLOCK, -1, codes, to.scale[b], n); /* e = p - C(p) */
+    sign_pack(words, p + b * BLOCK, n);
+    sign_add(p + b * BLOCK, words, -to.scale[b], n); /* e = p - C(p) */
   }
 }
 
@@ -96,7 +109,7 @@ static bool sign_advance(struct compressor *c, struct compress_part *part)
   for (int node = 0; node < part->nodes->size; node++) {
     const struct blocks_message from = blocks_message(part, node, 1);
     for (size_t b = 0; b < blocks_of(part->n); b++)
-      sign_add(part->data + b * BLOCK, 1, from.codes + b * (BLOCK / 8), from.scale[b], block_size(part->n, b));
+      sign_add(part->data + b * BLOCK, from.words + b * blocks_words(1), from.scale[b], block_size(part->n, b));
   }
   sign_clear_padding(c->strategy->optimizer, part);
   return true;
