@@ -355,6 +355,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/mutations.sh \
 	tests/mutations/async.sh \
 	tests/mutations/coll.sh \
+	tests/mutations/compress.sh \
 	tests/mutations/data.sh \
 	tests/mutations/kernels.sh \
 	tests/mutations/layers.sh \

@@ -1,7 +1,7 @@
 /* Quantized arrays: blocks of 512 elements with a scale each, and a code of `bits` bits an element. For sign.c and
  * qsgd.c. A block of their own keeps a few large elements from hiding the others, across tensors of any size (Zheng,
- * Huang, Kwok: Communication-efficient distributed blockwise momentum SGD with error-feedback, NeurIPS 2019; Alistarh et
- * al. 2017 have 512, too). */
+ * Huang, Kwok: Communication-efficient distributed blockwise momentum SGD with error-feedback, NeurIPS 2019; Alistarh
+ * et al. 2017 have 512, too). */
 #pragma once
 
 #include "mpi/compress/compressor_private.h"

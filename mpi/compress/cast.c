@@ -1,10 +1,10 @@
 /* bf16, fp16: 16 bits for each element, no error feedback.
  *
  * Each node rounds its array and sends every other node a shard of it; the owner of a shard adds the nodes' shards in
- * float32, in their order, rounds the sum and sends it to all: a reduce-scatter and an all-gather of 2 bytes an element,
- * half of float32's bytes. An element is rounded twice, by at most 2^-9 (bf16) or 2^-12 (fp16) of its size each time:
- * |sum - exact| <= u sum |g| + u |sum|, u = 2^-9 or 2^-12, in fp16 for sizes from 6e-5 to 65504. Smaller ones of fp16 are
- * multiples of 6e-8, larger ones infinite. */
+ * float32, in their order, rounds the sum and sends it to all: a reduce-scatter and an all-gather of 2 bytes an
+ * element, half of float32's bytes. An element is rounded twice, by at most 2^-9 (bf16) or 2^-12 (fp16) of its size
+ * each time: |sum - exact| <= u sum |g| + u |sum|, u = 2^-9 or 2^-12, in fp16 for sizes from 6e-5 to 65504. Smaller
+ * ones of fp16 are multiples of 6e-8, larger ones infinite. */
 #include "core/bfloat16.h"
 #include "core/float16.h"
 #include "mpi/compress/compressor_private.h"

@@ -96,7 +96,7 @@ int compressor_create(struct compressor **compressor, struct trm_strategy *strat
                      "parallel.bucket makes fewer)", slices, COMPRESS_MAX_SLICES);
   struct compressor *c = trm_alloc(sizeof *c, "the compressor");
   *c = (struct compressor){.ops = compressors[strategy->options->compress], .strategy = strategy,
-                           .parts = slices, .scale = 1};
+                           .parts = slices};
   c->part = trm_alloc((size_t)slices * sizeof *c->part, "slices of the gradient");
   struct compress_sizes *size_of = trm_alloc((size_t)slices * sizeof *size_of, "slices of the gradient"), all;
   compressor_measure(c, slice, size_of, &all);
@@ -185,9 +185,4 @@ void compressor_wait(struct compressor *c, int slice)
     for (int i = 0; i < first->requests; i++)
       first->nodes->ops->wait(&first->request[i]);
   }
-}
-
-void compressor_set_scale(struct compressor *c, float scale)
-{
-  c->scale = scale;
 }

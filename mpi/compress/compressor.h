@@ -7,10 +7,10 @@
  * and other gradient compression schemes, ICML 2019). g is the gradient, not the step rate * g: at a constant rate the
  * two are the same, and any optimizer can follow, as in PowerSGD's algorithm 2.
  *
- * A rank has slices of the flat arrays, those that it sums with the ranks of the other nodes that have the same ones. Of
- * each slice it begins the sum, tests and waits for it, as for a non-blocking all-reduce. Several may be in progress:
- * all messages go from point to point, with tags of their slice, so later rounds need no order among slices. Statistics
- * (nn/optimizer.h) behind the trained elements are summed in float32, whatever the compressor. */
+ * A rank has slices of the flat arrays, those that it sums with the ranks of the other nodes that have the same ones.
+ * Of each slice it begins the sum, tests and waits for it, as for a non-blocking all-reduce. Several may be in
+ * progress: all messages go from point to point, with tags of their slice, so later rounds need no order among slices.
+ * Statistics (nn/optimizer.h) behind the trained elements are summed in float32, whatever the compressor. */
 #pragma once
 
 #include "train/strategy.h"
@@ -36,5 +36,3 @@ void compressor_begin(struct compressor *compressor, int slice, float *data);
 /* Returns true if the sum is in data, or none has begun. Takes all slices in progress further, but never blocks. */
 bool compressor_test(struct compressor *compressor, int slice);
 void compressor_wait(struct compressor *compressor, int slice);
-/* Multiplies the gradients that are begun from now on: local clipping (dgc.c). */
-void compressor_set_scale(struct compressor *compressor, float scale);

@@ -1,5 +1,5 @@
-/* Shared by the files of compressed sums: compressor.c takes slices through their rounds, a file for each compressor has
- * what a round does, exchange.c their messages. */
+/* Shared by the files of compressed sums: compressor.c takes slices through their rounds, a file for each compressor
+ * has what a round does, exchange.c their messages. */
 #pragma once
 
 #include "core/device.h"
@@ -8,7 +8,7 @@
 /* A compressor keeps at most so many arrays from one sum to the next. */
 enum { COMPRESS_STATES = 2 };
 
-/* What a slice needs. */
+/* Memory that a slice needs. */
 struct compress_sizes {
   size_t state[COMPRESS_STATES]; /* floats, kept from one sum to the next and in checkpoints */
   size_t buffer;                 /* bytes, of a sum in progress */
@@ -30,8 +30,8 @@ struct compress_part {
   int requests;
   int round;                     /* in progress; -1: none */
 };
-/* Requests of a slice to each other node at a time: of statistics, and of the round, a send and a receive each. Tags of a
- * slice: one for each round, the last one for statistics. They lie below those of other collectives (mpi/coll). */
+/* Requests of a slice to each other node at a time: of statistics, and of the round, a send and a receive each. Tags
+ * of a slice: one for each round, the last one for statistics. They lie below those of other collectives (mpi/coll). */
 enum { COMPRESS_REQUESTS = 4, COMPRESS_TAGS = 8, COMPRESS_STATISTICS = 7, COMPRESS_MAX_SLICES = 2500 };
 
 /* One compressor. */
@@ -52,17 +52,16 @@ struct compressor {
   struct compress_part *part;    /* (parts) */
   int parts;
   int first, last;               /* parts in progress are among [first, last) */
-  float scale;                   /* of gradients */
   float *state[COMPRESS_STATES];
   char *buffer;                  /* of all slices */
   void *scratch;
   struct trm_request **request;
 };
 
-/* -- messages (exchange.c). Array `all` has n elements of so many bytes, cut in a shard for each node (trm_interval). */
+/* -- messages (exchange.c). Array `all` has n elements of so many bytes, a shard for each node (trm_interval). */
 
-/* Begins: shard j goes to node j; shards (nodes, largest shard) gets every node's shard of this rank's number, adjacent,
- * its own included. */
+/* Begins: shard j goes to node j; shards (nodes, largest shard) gets every node's shard of this rank's number,
+ * adjacent, its own included. */
 void compress_scatter_begin(struct compressor *c, struct compress_part *part, const void *all, size_t n, size_t bytes,
                             void *shards);
 /* Begins: this rank's shard of `all` goes to all others, whose shards arrive in the others' places. */

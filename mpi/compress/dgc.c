@@ -1,13 +1,12 @@
-/* dgc: top-k with momentum correction (Lin, Han, Mao, Wang, Dally: Deep gradient compression, ICLR 2018, algorithm 1 and
- * section 3). Of node k, with momentum m:
+/* dgc: top-k with momentum correction (Lin, Han, Mao, Wang, Dally: Deep gradient compression, ICLR 2018, algorithm 1
+ * and section 3). Of node k, with momentum m:
  *
- *   u = m u + s g;  v = v + u;  send the largest elements of v;  u = v = 0 where they were sent
+ *   u = m u + g;  v = v + u;  send the largest elements of v;  u = v = 0 where they were sent
  *
  * so that an element that waits gets the momentum of the steps that it waits, and clearing u (momentum factor masking)
- * keeps a stale one from driving the weights. The weights are then updated by plain SGD: the momentum is here. With
- * optim.clip the gradient of a node is clipped before, by s = min(1, clip N^(-1/2) / |g|) of N nodes (local clipping; the
- * strategy sets s). During the warm-up of the rate (optim.warmup), in four equal parts, 1/4, 1/16, 1/64 and 1/256 of the
- * elements are sent (75, 93.75, 98.4375 and 99.6 % are kept), then strategy.compress_ratio (0.001 in the paper). */
+ * keeps a stale one from driving the weights. The weights are then updated by plain SGD: the momentum is here. During
+ * the warm-up of the rate (optim.warmup), in four equal parts, 1/4, 1/16, 1/64 and 1/256 of the elements are sent (75,
+ * 93.75, 98.4375 and 99.6 % are kept), then strategy.compress_ratio (0.001 in the paper). */
 #include <math.h>
 
 #include "mpi/compress/sparse.h"
@@ -32,9 +31,9 @@ static void dgc_add_gradient(const struct compressor *c, struct compress_part *p
 {
   float *const u = part->state[0], *const v = part->state[1];
   const float *const data = part->data;
-  const float momentum = (float)c->strategy->momentum, scale = c->scale;
+  const float momentum = (float)c->strategy->momentum;
   for (size_t i = 0; i < part->n; i++) {
-    u[i] = momentum * u[i] + scale * data[i];
+    u[i] = momentum * u[i] + data[i];
     v[i] += u[i];
   }
 }

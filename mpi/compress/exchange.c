@@ -13,7 +13,8 @@ static void exchange_send(struct compressor *c, struct compress_part *part, cons
 {
   if (bytes == 0)
     return;
-  part->nodes->ops->send_begin(part->nodes, from, bytes, TRM_BYTE, node, exchange_tag(part), &part->request[part->requests++]);
+  part->nodes->ops->send_begin(part->nodes, from, bytes, TRM_BYTE, node, exchange_tag(part),
+                               &part->request[part->requests++]);
   c->strategy->wire.bytes += bytes;
 }
 

@@ -93,7 +93,8 @@ static void powersgd_measure(const struct compressor *c, struct compress_part *p
   sizes->state[0] = part->n;
   sizes->state[1] = l->q_floats;
   const size_t larger = l->p_floats > l->q_floats ? l->p_floats : l->q_floats;
-  sizes->buffer = (l->p_floats + l->q_floats + (size_t)part->nodes->size * compress_max_shard(part, larger)) * sizeof(float);
+  const size_t shards = (size_t)part->nodes->size * compress_max_shard(part, larger);
+  sizes->buffer = (l->p_floats + l->q_floats + shards) * sizeof(float);
 }
 
 /* -- arithmetic. x: the elements of a matrix */
@@ -127,7 +128,8 @@ CPU_CLONES static void powersgd_multiply_transposed(const struct matrix *m, cons
 }
 
 /* x += sign * P Q'. The same bits on all types of processors, since each element has an order of its own. */
-CPU_CLONES static void powersgd_add_product(const struct matrix *m, float sign, const float *p, const float *q, float *x)
+CPU_CLONES static void powersgd_add_product(const struct matrix *m, float sign, const float *p, const float *q,
+                                            float *x)
 {
   for (size_t i = 0; i < m->rows; i++, x += m->columns)
     for (size_t k = 0; k < m->rank; k++) {
@@ -174,7 +176,8 @@ static void powersgd_orthogonalize(float *p, size_t rows, size_t rank)
 }
 
 /* Draws the columns of Q that are 0: at first all of them. */
-static void powersgd_draw(const struct compressor *c, const struct compress_part *part, const struct matrix *m, float *q)
+static void powersgd_draw(const struct compressor *c, const struct compress_part *part, const struct matrix *m,
+                          float *q)
 {
   for (size_t k = 0; k < m->rank; k++) {
     float *const column = q + k * m->columns;

@@ -3,10 +3,10 @@
  *
  *   Q(g_i) = |g|_2 sign(g_i) l / s,   l = floor(s |g_i| / |g|_2 + u),   u uniform in [0, 1)
  *
- * so that E Q(g_i) = g_i. A code of strategy.compress_bits has the sign in its highest bit and l below it: s = 2^(bits -
- * 1) - 1. (The paper's variable-length codes would shorten messages of very few levels.) u depends on run.seed, the
- * update, the node and the element's index in the flat array alone. Error feedback would diverge: the error of Q may be
- * larger than g. */
+ * so that E Q(g_i) = g_i. A code of strategy.compress_bits has the sign in its highest bit and l below it: s = 2^(bits
+ * - 1) - 1. (The paper's variable-length codes would shorten messages of very few levels.) u depends on run.seed, the
+ * update, the node and the element's index in the flat array alone. Error feedback would diverge: the error of Q may
+ * be larger than g. */
 #include <math.h>
 #include <string.h>
 
@@ -135,7 +135,8 @@ static bool qsgd_advance(struct compressor *c, struct compress_part *part)
   for (int node = 0; node < part->nodes->size; node++) {
     const struct blocks_message from = blocks_message(part, node, bits);
     for (size_t b = 0; b < blocks_of(part->n); b++)
-      qsgd_add(part->data + b * BLOCK, from.words + b * blocks_words(bits), from.scale[b], block_size(part->n, b), bits);
+      qsgd_add(part->data + b * BLOCK, from.words + b * blocks_words(bits), from.scale[b], block_size(part->n, b),
+               bits);
   }
   return true;
 }

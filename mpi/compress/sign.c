@@ -3,8 +3,8 @@
  *
  *   C(p) = (|p|_1 / d) sign p
  *
- * with sign 0 = 1; the padding of tensors stays 0. The update is the sum over the nodes of their C(p): no majority vote,
- * which would lose their sizes. */
+ * with sign 0 = 1; the padding of tensors stays 0. The update is the sum over the nodes of their C(p): no majority
+ * vote, which would lose their sizes. */
 #include <math.h>
 #include <string.h>
 

@@ -19,8 +19,8 @@ static uint32_t sparse_key(float x)
   return bits & 0x7fffffff;
 }
 
-/* Returns the highest bin from which on the bins have k elements together, and sets *above to those in higher bins. 0 if
- * all have fewer. */
+/* Returns the highest bin from which on the bins have k elements together, and sets *above to those in higher bins. 0
+ * if all have fewer. */
 static uint32_t sparse_find_bin(const uint32_t *count, uint32_t bins, size_t k, size_t *above)
 {
   *above = 0;
@@ -107,7 +107,8 @@ void sparse_sum_measure(const struct compress_part *part, double ratio, struct c
   sizes->scratch += (part->n + 1) * sizeof(uint32_t);
 }
 
-const struct sparse_element *sparse_sum_begin(struct compressor *c, struct compress_part *part, const float *x, size_t k)
+const struct sparse_element *sparse_sum_begin(struct compressor *c, struct compress_part *part, const float *x,
+                                              size_t k)
 {
   struct sparse_element *const rows = (struct sparse_element *)part->buffer;
   struct sparse_element *const mine = rows + (size_t)part->nodes->rank * k;

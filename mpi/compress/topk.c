@@ -1,6 +1,6 @@
-/* topk: of p = g + e each node sends the elements of the largest absolute values, a fraction strategy.compress_ratio of
- * each slice, and keeps the others (Aji and Heafield: Sparse communication for distributed gradient descent, EMNLP 2017;
- * Stich, Cordonnier, Jaggi: Sparsified SGD with memory, NeurIPS 2018). 8 bytes an element: index and value. */
+/* topk: of p = g + e each node sends the elements of the largest absolute values, a fraction strategy.compress_ratio
+ * of each slice, and keeps the others (Aji and Heafield: Sparse communication for distributed gradient descent, EMNLP
+ * 2017; Stich, Cordonnier, Jaggi: Sparsified SGD with memory, NeurIPS 2018). 8 bytes an element: index and value. */
 #include "mpi/compress/sparse.h"
 
 static void topk_measure(const struct compressor *c, struct compress_part *part, struct compress_sizes *sizes)

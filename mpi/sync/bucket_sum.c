@@ -1,5 +1,5 @@
-/* The sum of a bucket's slice over the nodes, in place in the gradient array of the slice's owner: an all-reduce, or the
- * sum of what strategy.compress makes of each node's slice. */
+/* The sum of a bucket's slice over the nodes, in place in the gradient array of the slice's owner: an all-reduce, or
+ * the sum of what strategy.compress makes of each node's slice. */
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -14,8 +14,8 @@ int sync_bucket_sums_create(struct trm_strategy *strategy)
     return TRM_OK;
   if (!sync_has_other_nodes(s)) {
     if (compress == TRM_COMPRESS_DGC)
-      return trm_error(TRM_USAGE, "strategy.compress=dgc: needs several nodes, between which it sends momentum in place "
-                       "of gradients; on one node use none, with optim.momentum");
+      return trm_error(TRM_USAGE, "strategy.compress=dgc: needs several nodes, between which it sends momentum in "
+                       "place of gradients; on one node use none, with optim.momentum");
     trm_info("strategy.compress: all ranks are on one node, which sends nothing to others: no effect");
     return TRM_OK;
   }

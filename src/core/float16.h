@@ -17,7 +17,7 @@ static inline trm_f16 trm_f16_round(float x)
   uint32_t word;
   memcpy(&word, &x, sizeof word);
   const uint32_t sign = word >> 16 & 0x8000, size = word & 0x7fffffff;
-  /* below 2^-14 a value is a multiple of 2^-24: added to 1/2, whose last bit is 2^-24, it is rounded by the processor */
+  /* below 2^-14 a value is a multiple of 2^-24, the last bit of 1/2, to which it is added: the processor rounds it */
   float sum;
   memcpy(&sum, &size, sizeof sum);
   sum += 0.5f;

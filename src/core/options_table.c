@@ -143,7 +143,7 @@ const struct trm_option trm_option_table[] = {
   CHOICE(strategy.compress, "none",
          WORDS("none", "bf16", "fp16", "topk", "dgc", "sign", "qsgd", "powersgd"),
          "sync: compress gradients between nodes; what is not sent is sent later (mpi/README.md)"),
-  REAL(strategy.compress_ratio, "0.01", 1e-9, 1, "compress=topk, dgc: fraction of the gradient's elements that is sent"),
+  REAL(strategy.compress_ratio, "0.01", 1e-9, 1, "compress=topk, dgc: fraction of the elements that is sent"),
   INT(strategy.compress_rank, "2", 1, 1024, "compress=powersgd: rank of the matrices that are sent"),
   CHOICE(strategy.compress_bits, "4", WORDS("2", "4", "8"), "compress=qsgd: bits of an element"),
   INT(strategy.rows, "1", 0, INFINITY, "hogwild on sparse rows: rows in an update (0: all rows of the batch)"),

@@ -175,6 +175,7 @@ static const struct {
   {COMPRESS, ZERO, "shards are summed over all ranks, not between nodes"},
   {COMPRESS, LANES, "the bits of compressed sums depend on the number of nodes"},
   {COMPRESS, PLAN, "layouts are planned for sums of float32"},
+  {DGC, CLIP, "what it sends is momentum of many steps, not a gradient whose norm could be bounded"},
   {DGC, MOMENTUM_RULE, "the momentum is part of what is sent, and the update is sgd's (with optim.momentum)"},
   {MEASURED, NO_FLUSH, "its batches overlap, and none is measured by itself"},
 };

@@ -144,7 +144,9 @@ static void test_resume(void)
       c.ratio = 0.01;
       c.node_size = node_size;
       c.rule = compress == TRM_COMPRESS_DGC ? TRM_UPDATE_SGD : TRM_UPDATE_MOMENTUM;
-      if ((compress != TRM_COMPRESS_DGC || has_other_nodes(&c)) && (world->size < 5 || (int)compress % 2 == node_size - 1))
+      if (world->size > 4 && (int)compress % 2 == node_size - 1)
+        continue;
+      if (compress != TRM_COMPRESS_DGC || has_other_nodes(&c))
         check_resume(&c);
     }
 }
