@@ -70,7 +70,7 @@ mutation 'replicas: resumed from the mean' mpi/sync/replicas.c 's/goes_on \? non
 mutation 'replicas: a resumed round begins' mpi/sync/replicas.c 's/if \(!goes_on\)/if (true)/' test_replicas 1
 mutation 'replicas: gradients of the whole batch' src/train/step.c 's/  if \(s->replica\) \{/  if (0) {/' local_steps.sh
 mutation 'postlocal: H from the start' mpi/sync/replicas.c \
-  's/r->method\.awaits_decay && !strategy->decayed \? 1 : //' test_replica_identities 1
+  's/r->method\.awaits_decay && !strategy->decayed \? 1 : //' test_replicas 1
 mutation 'slowmo: without the learning rate' mpi/sync/slowmo.c 's/moved \/ gamma\)/moved)/' test_replicas 1
 mutation 'slowmo: alpha left out' mpi/sync/slowmo.c 's/\(1 - alpha\) \* moved/0/' test_replicas 1
 mutation 'bmuf: the block learning rate left out' mpi/sync/bmuf.c 's/- zeta \* moved\)/- moved)/' test_replicas 1
