@@ -12,7 +12,7 @@
 #include "core/options_private.h"
 #include "core/status.h"
 
-#define MAX_OPTIONS 128
+#define MAX_OPTIONS 256
 #define MAX_WORD 64
 
 /* ---- words */
@@ -310,7 +310,10 @@ struct source {
 static int options_apply_value(struct source *source, const struct trm_option *row, const struct trm_node *node,
                                const char *text)
 {
-  bool *seen = &source->seen[row - trm_option_table];
+  const size_t number = (size_t)(row - trm_option_table);
+  if (number >= MAX_OPTIONS)
+    return trm_error(TRM_FAILED, "option %s is number %zu of the table: raise MAX_OPTIONS", row->name, number);
+  bool *seen = &source->seen[number];
   source->line = node->line;
   if (*seen)
     return trm_error(TRM_USAGE, "option %s is given twice", row->name);
