@@ -518,6 +518,7 @@ static int check_low_rank(struct trm_comm *comm, void *context)
   const struct setup *c = context;
   struct node *node = node_make(comm, c);
   double worst = 0;
+  node_sum(node); /* of zeros: Q vanishes, and is drawn anew */
   for (int step = 0; step < 3; step++) {
     for (int pass = 0; pass < 2; pass++) {
       double sum[N] = {0};
