@@ -194,8 +194,6 @@ int replicas_restore(struct trm_strategy *strategy, const float *const from[TRM_
   TRM_CHECK(r->inner.ops->restore(&r->inner, goes_on ? none : from, updates));
   if (!goes_on)
     replicas_begin_round(strategy);
-  else
-    r->equal = false;
   r->sums = (struct trm_loss_sums){0};
   r->unsummed = 0;
   strategy->updates = updates;

@@ -119,6 +119,7 @@ static int create_keep(struct trm_strategy *strategy, struct replicas *r)
   if (replicas_is_sync(r))
     return TRM_OK;
   TRM_CHECK(trm_strategy_keep(strategy, "position in the round", &r->position, sizeof r->position));
+  TRM_CHECK(trm_strategy_keep(strategy, "replicas are equal", &r->equal, sizeof r->equal));
   if (bytes == 0)
     return TRM_OK;
   TRM_CHECK(trm_strategy_keep(strategy, "weights", strategy->w + low, bytes));
