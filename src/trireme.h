@@ -10,6 +10,7 @@
 #include "core/comm.h"
 #include "core/counter.h"
 #include "core/device.h"
+#include "core/float16.h"
 #include "core/kernels.h"
 #include "core/log.h"
 #include "core/memory.h"

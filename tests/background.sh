@@ -31,13 +31,14 @@ whole() {
   done
 }
 
-# same FILE FILE: two checkpoints with the same arrays
+# same FILE FILE: two checkpoints with the same arrays. Between the run's name and the option the text of the configuration
+# is shifted by one character, which changes hundreds of bytes; an update changes a hundred thousand.
 same() {
   whole "$1" "$2"
   [ "$(stat -c %s "$1")" = "$(stat -c %s "$2")" ] || fail "$1 and $2 have different sizes"
   local bytes
   bytes=$(cmp -l "$1" "$2" | wc -l)
-  [ "$bytes" -lt 400 ] || fail "$1 and $2 differ in $bytes bytes"
+  [ "$bytes" -lt 800 ] || fail "$1 and $2 differ in $bytes bytes"
 }
 
 # Names of equal length with the option: the files have equal sizes, and differ in these, the times and checksums alone.

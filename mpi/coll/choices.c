@@ -8,9 +8,6 @@
  * alone. */
 static const struct coll_costs typical[] = {{2e-6, 1 / 8e9, 1 / 1e10}, {20e-6, 1 / 1.2e9, 1 / 1e10}};
 
-/* Ranks of a node send smaller arrays by the library, which has calls of its own for them. */
-#define NODE_BYTES ((size_t)64 << 10)
-
 static const struct coll_ops *choices_cheapest(enum coll_kind kind, int ranks, bool across_nodes, size_t bytes)
 {
   const struct coll_ops *best = NULL;
@@ -57,7 +54,7 @@ const struct coll_ops *coll_choose(const struct coll_choices *choices, enum coll
   }
   if (best)
     return best->ops;
-  const bool is_library = !across_nodes && kind != COLL_TREE_SUM && bytes < NODE_BYTES;
+  const bool is_library = !across_nodes && kind != COLL_TREE_SUM; /* it copies through the node's memory */
   return is_library ? NULL : choices_cheapest(kind, ranks, across_nodes, bytes);
 }
 

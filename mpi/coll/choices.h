@@ -24,7 +24,7 @@ struct coll_choices {
 /* The algorithm; NULL: the communication library's own. bytes: of the array, of all ranks together for all-gather and
  * reduce-scatter. It is that of the choice of the kind and domain whose ranks are nearest (in ratio, the fewer of two),
  * and whose bytes are the most that are not above `bytes`, or else the fewest. Without such a choice, and if choices is
- * NULL, it is the cheapest row of the table by typical costs, or the library's own for less than 64 KiB in a node. */
+ * NULL, it is the cheapest row of the table by typical costs, or in a node the library's own. */
 const struct coll_ops *coll_choose(const struct coll_choices *choices, enum coll_kind kind, int ranks,
                                    bool across_nodes, size_t bytes);
 
