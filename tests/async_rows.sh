@@ -40,6 +40,7 @@ counts() {
     adpsgd | sgp) workers=4 ;;
     keuper) workers=4 more=--strategy.tau=1000 ;; # without exchanges: they do not keep the sum of the weights
     dcasgd) more=--strategy.lambda=0 ;;
+    slowmo | bmuf | diloco) more="--strategy.outer_rate=1 --strategy.outer_momentum=0" ;;
     hogwild) more="--strategy.rows=0 --parallel.share=none" ;; # no update is lost
   esac
   # shellcheck disable=SC2086

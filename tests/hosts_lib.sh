@@ -70,6 +70,7 @@ lose_host() {
 start_hosts() {
   local i
   hosts=$1
+  mount -t tmpfs tmpfs /dev/shm # others' processes are not seen here, and their files would be taken for left ones
   ip link set lo up
   ip link add bridge type bridge
   ip link set bridge up
