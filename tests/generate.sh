@@ -18,7 +18,7 @@ learn() {
   "$TRIREME" data import text ring.txt --out="$name.h5" "$@" > "$name.log" 2>&1 ||
     { cat "$name.log"; fail "import $name"; }
   "$TRIREME" train "--model=gpt layers=2 heads=2 dim=32 context=24" --data.file="$name.h5" --train.batch=16 \
-    --train.steps=400 --optim.name=adamw --optim.lr=0.01 --optim.warmup=20 --optim.clip=1 --data.stride=5 \
+    --train.steps=800 --optim.name=adamw --optim.lr=0.01 --optim.warmup=20 --optim.schedule=cosine --optim.clip=1 --data.stride=5 \
     --run.dir="$name" --parallel.threads=1 --data.limit_test=5 >> "$name.log" 2>&1 ||
       { cat "$name.log"; fail "train $name"; }
 }
