@@ -105,13 +105,17 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
       .y = y, .bias = bias->w, .b = r, .n = n, .type = layer->values});
 }
 
+/* Blocks of a weight gradient begin at multiples of so many rows: of 12 and 16, from which on libraries' products have the
+ * bits of the whole one (blas/openblas.c). */
+#define PART_ROWS 48
+
 /* The product of a large layer's weight gradient by blocks of its rows, which can be sent while the next ones, and dx,
  * are computed. */
 static void linear_backward_in_parts(const struct trm_layer *layer, const struct trm_pass *pass,
                                      struct trm_linear_backward call)
 {
   const struct trm_parameter *weight = linear_weight(layer);
-  const size_t rows = pass->part / call.k > 0 ? pass->part / call.k : 1, n = call.n;
+  const size_t rows = (pass->part / call.k / PART_ROWS + 1) * PART_ROWS, n = call.n;
   struct trm_linear_backward part = call;
   part.dx = NULL;
   part.db = NULL;
