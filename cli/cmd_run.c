@@ -158,8 +158,8 @@ static int run_restart(struct run *r, int pause_s, struct timespec since, bool *
   return run_once(r, true, restart);
 }
 
-/* Removes the copies of the state in the memory of this machine and of the hosts (run.buddy): no job will read them, and
- * the machines may be others' from now on. */
+/* Removes the copies of the state in the memory of this machine and of the hosts (run.buddy): no job will read them,
+ * and the machines may be others' from now on. */
 static void run_remove_memory(const struct run *r)
 {
   char *folder = r->options.run.buddy > 0 ? trm_memory_files_folder(TRM_MEMORY_ROOT, r->dir) : NULL;

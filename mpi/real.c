@@ -1,8 +1,7 @@
 /* The communication contract over MPI: the barrier, the choice of how a collective is done, and the table of slots.
- * Messages are in real_message.c, collectives over them in real_coll.c and the library's own in real_library.c, progress
- * in real_progress.c, waiting in real_polling.c, groups in real_group.c, node-shared memory in real_node.c, one-sided
- * access in real_window.c, calls in real_calls.c, start and stop of MPI in real_launch.c.
- *
+ * Messages are in real_message.c, collectives over them in real_coll.c and the library's own in real_library.c,
+ * progress in real_progress.c, waiting in real_polling.c, groups in real_group.c, node-shared memory in real_node.c,
+ * one-sided access in real_window.c, calls in real_calls.c, start and stop of MPI in real_launch.c.
  * An MPI call that fails ends the job (real_launch.c): the contract's slots succeed or do not return. */
 #include <stdlib.h>
 
@@ -138,13 +137,6 @@ double real_clock(struct trm_comm *comm)
 void *real_native(struct trm_comm *comm)
 {
   return &real_of(comm)->mpi;
-}
-
-void real_abort(struct trm_comm *comm, int status)
-{
-  (void)comm;
-  MPI_Abort(MPI_COMM_WORLD, status == TRM_OK ? TRM_FAILED : status);
-  _Exit(TRM_FAILED); /* MPI_Abort does not return; the compiler cannot know */
 }
 
 const struct trm_comm_ops real_ops = {

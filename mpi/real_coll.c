@@ -1,7 +1,7 @@
 /* Collectives over messages: the algorithms of mpi/coll/, over the messages of real_message.c. Each function begins
  * one and returns true, or returns false where the MPI library's own collective is to be used: as the choices of the
- * job say (mpi/coll/choices.h). Without measurements ranks of one node use the library for small arrays, which it
- * copies through memory; between nodes go messages, which make progress while ranks compute (real_progress.c). */
+ * job say (mpi/coll/choices.h). Without measurements ranks of one node use the library, which copies through memory;
+ * between nodes go messages, which make progress while ranks compute (real_progress.c). */
 #include <string.h>
 
 #include "mpi/coll/choices.h"

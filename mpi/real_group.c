@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "mpi/real_private.h"
 
-/* TRM_NODE_SIZE=k takes each k ranks of the job in a row as a node, to test several nodes on one machine; 0: not set. */
+/* TRM_NODE_SIZE=k takes each k ranks of the job in a row as a node, to test several nodes on one machine. 0: not set */
 static int real_group_node_size(void)
 {
   const char *size = getenv("TRM_NODE_SIZE");

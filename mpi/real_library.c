@@ -158,6 +158,7 @@ void real_library_reduce_scatter_begin(struct trm_comm *comm, void *all, void *m
     for (int root = 0; root < comm->size; root++)
       for (size_t at = 0; at < count; at += chunk)
         MPI_Ireduce((char *)all + ((size_t)root * count + at) * bytes, (char *)mine + at * bytes,
-                    real_chunk_size(at, count, chunk), real_type(type), library_op(op), root, real_of(comm)->mpi, next++);
+                    real_chunk_size(at, count, chunk), real_type(type), library_op(op), root, real_of(comm)->mpi,
+                    next++);
 }
 

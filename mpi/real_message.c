@@ -30,7 +30,8 @@ static size_t message_bytes(int count, MPI_Datatype type)
   return (size_t)count * (size_t)bytes;
 }
 
-void real_message_send(struct trm_request *r, int number, const void *data, int count, MPI_Datatype type, int to, int tag)
+void real_message_send(struct trm_request *r, int number, const void *data, int count, MPI_Datatype type, int to,
+                       int tag)
 {
   if (real_secure_is_remote(r->comm->secure, to))
     r->sealed[number] = real_secure_send(r->comm->secure, r->comm->mpi, data, message_bytes(count, type), to, tag,
@@ -39,7 +40,8 @@ void real_message_send(struct trm_request *r, int number, const void *data, int 
     MPI_Isend(data, count, type, to, tag, r->comm->mpi, &r->mpi[number]);
 }
 
-void real_message_receive(struct trm_request *r, int number, void *data, int count, MPI_Datatype type, int from, int tag)
+void real_message_receive(struct trm_request *r, int number, void *data, int count, MPI_Datatype type, int from,
+                          int tag)
 {
   if (real_secure_is_remote(r->comm->secure, from))
     r->sealed[number] = real_secure_receive(r->comm->secure, r->comm->mpi, data, message_bytes(count, type), from, tag,

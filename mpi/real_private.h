@@ -89,18 +89,19 @@ extern const struct trm_comm_ops real_ops; /* without the ledger */
 void real_barrier_before_collective(struct trm_comm *comm);
 double real_clock(struct trm_comm *comm);
 void *real_native(struct trm_comm *comm);
-void real_abort(struct trm_comm *comm, int status) __attribute__((noreturn));
 
 /* -- real_ledger.c */
 extern const struct trm_comm_ops real_ledger_ops;
 /* Of a communicator made of `parent`: equal on its ranks, and unlike that of others. Not collective. */
 uint64_t real_ledger_group(MPI_Comm mpi, const struct real_comm *parent);
 
-/* -- real_launch.c: TRM_USAGE for N jobs of one rank in place of one job of N. job_size: of MPI_COMM_WORLD */
+/* -- real_launch.c */
+/* TRM_USAGE for N jobs of one rank in place of one job of N. job_size: of MPI_COMM_WORLD */
 int real_check_launch(int job_size);
+void real_abort(struct trm_comm *comm, int status) __attribute__((noreturn));
 
-/* -- real_message.c: messages and requests. One request of the contract is one or several of MPI's, because large arrays
- * are cut into chunks. */
+/* -- real_message.c: messages and requests. One request of the contract is one or several of MPI's, because large
+ * arrays are cut into chunks. */
 struct trm_request {
   struct real_comm *comm;
   int count, completed;   /* the first `completed` are complete */

@@ -42,7 +42,8 @@ struct real_secure {
 
 /* -- keys */
 
-/* Every rank's contribution makes the key one that no other job has, even if those of others were replaced on the way. */
+/* Every rank's contribution makes the key one that no other job has, even if those of others were replaced on their
+ * way. */
 static void secure_make_key(struct real_secure_job *job, const struct real_comm *real)
 {
   const size_t size = (size_t)real->base.size;

@@ -25,8 +25,8 @@ int real_window_create(struct trm_comm *comm, size_t count, enum trm_type type, 
   const size_t element_bytes = trm_type_bytes(type);
   const size_t bytes = real_round_to_pages(count * element_bytes);
   if (real_secure_has_remote(real->secure) && type != TRM_INT64) /* counters of batches hold no data */
-    return trm_error(TRM_USAGE, "run.encrypt: %s would be read and written by ranks of other nodes one-sidedly, which is "
-                     "not encrypted; take a method with a parameter server", what);
+    return trm_error(TRM_USAGE, "run.encrypt: %s would be read and written by ranks of other nodes one-sidedly, which "
+                     "is not encrypted; take a method with a parameter server", what);
   TRM_CHECK(real_check_shm_capacity(real->mpi, bytes, what));
   struct trm_window *created = trm_alloc(sizeof *created, what);
   created->type = real_type(type);

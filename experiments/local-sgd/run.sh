@@ -2,9 +2,9 @@
 # Accuracy over the steps between two exchanges: local SGD, SlowMo and DiLoCo, each at its best learning rate for that
 # number of steps, and synchronous SGD. Makes runs.csv and table.md.
 #
-# TRIREME: the program; SEEDS: number of seeds (3); PERIODS: steps between exchanges (1 8 32 128); RATES: those to choose
-# among, for all methods (default: those of methods.txt); TO: folder of the results (this one); JOBS: runs at a time (one
-# for each core). In a few seconds: SEEDS=1 PERIODS=8 RATES=0.2 TO=/tmp run.sh
+# TRIREME: the program; SEEDS: number of seeds (3); PERIODS: steps between exchanges (1 8 32 128); RATES: those to
+# choose among, for all methods (default: those of methods.txt); TO: folder of the results (this one); JOBS: runs at a
+# time (one for each core). In a few seconds: SEEDS=1 PERIODS=8 RATES=0.2 TO=/tmp run.sh
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 : "${TRIREME:=trireme}" "${SEEDS:=3}" "${PERIODS:=1 8 32 128}" "${RATES:=}" "${TO:=$here}" "${JOBS:=$(nproc)}"

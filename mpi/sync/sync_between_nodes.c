@@ -115,8 +115,8 @@ int sync_between_nodes_advance(struct trm_strategy *strategy)
   struct sync *s = strategy->impl;
   if (!s->losses_begun && sync_node_has(strategy, SYNC_FINAL, 1))
     between_nodes_begin_losses(strategy);
-  /* Not before the losses, which other ranks may have published since they were looked for: all ranks begin the sums of a
-   * communicator in one order. */
+  /* Not before the losses, which other ranks may have published since they were looked for: all ranks begin the sums of
+   * a communicator in one order. */
   while (s->losses_begun && s->begun < s->buckets && sync_node_has(strategy, SYNC_FINAL, s->bucket[s->begun].full.high))
     TRM_CHECK(between_nodes_begin_bucket(strategy));
   const double before = between_nodes_clock(s);

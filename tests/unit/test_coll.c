@@ -383,7 +383,7 @@ static void test_choices(void)
   CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, true, 65536), doubling);
   CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_BROADCAST, 2, true, 5), coll_find(COLL_BROADCAST, "tree"));
   coll_choices_free(&choices);
-  for (int kind = 0; kind < COLL_KINDS; kind++) /* by costs: a row, or in a node the library for few bytes */
+  for (int kind = 0; kind < COLL_KINDS; kind++) /* by costs: a row, or in a node the library */
     for (int ranks = 1; ranks <= 64; ranks++)
       for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 4 * bytes + 1) {
         const struct coll_ops *ops = coll_choose(NULL, (enum coll_kind)kind, ranks, ranks % 2, bytes);
