@@ -40,6 +40,15 @@ static const char *openblas_detail(void)
 #endif
 }
 
+#ifdef HAVE_OPENBLAS
+static const char *openblas_core(void)
+{
+  return openblas_get_corename();
+}
+#else
+#define openblas_core NULL
+#endif
+
 /* An OpenBLAS made with OpenMP takes as many threads as a parallel region of the calling thread would: in each thread
  * that the program starts a default, whatever openblas_set_num_threads set in another. */
 static void openblas_keep_to_one_thread(void)
@@ -128,6 +137,7 @@ const struct trm_blas_ops trm_blas_openblas = {
   .name = BLAS_NAME,
   .matmul = TRM_MATMUL_F32,
   .detail = openblas_detail,
+  .core = openblas_core,
   .open = openblas_open,
   .gemm = openblas_gemm,
 };

@@ -26,7 +26,11 @@ trm_cli = \
 	cli/cmd_options.c \
 	cli/cmd_plan.c \
 	cli/cmd_predict.c \
+	cli/cmd_repeat.c \
 	cli/cmd_report.c \
+	cli/repeat.h \
+	cli/repeat_compare.c \
+	cli/repeat_record.c \
 	cli/cmd_run.c \
 	cli/run_child.c \
 	cli/run_child.h \
@@ -54,11 +58,26 @@ trm_cli = \
 	cli/markup.h \
 	cli/report.h \
 	cli/report_curves.c \
+	cli/report_group.c \
 	cli/report_html.c \
+	cli/report_panel.c \
+	cli/report_render.c \
+	cli/report_scaling.c \
+	cli/report_target.c \
 	cli/report_picture.c \
 	cli/report_read.c \
 	cli/report_staleness.c \
 	cli/report_trace.c \
+	cli/cmd_sweep.c \
+	cli/sweep.h \
+	cli/sweep_axes.c \
+	cli/sweep_picture.c \
+	cli/sweep_runs.c \
+	cli/sweep_select.c \
+	cli/sweep_slurm.c \
+	cli/sweep_statistics.c \
+	cli/sweep_table.c \
+	cli/sweep_variants.c \
 	cli/svg.c \
 	cli/svg.h
 

@@ -12,14 +12,19 @@
 /* -- make and import */
 
 static const char make_usage[] =
-  "usage: trireme data make digits --out=FILE [--seed=N] [--train=N] [--test=N] [--compress=N] [--overwrite]\n"
+  "usage: trireme data make digits|clusters --out=FILE [--seed=N] [--train=N] [--test=N] [FLAG...]\n"
   "\n"
-  "Draws a data set, the same bytes for the same seed on every machine.\n"
+  "Draws a data set: digits, the same bytes for the same seed on every machine; or Gaussian clusters, each of one\n"
+  "class, with centers at random on the unit sphere.\n"
   "\n"
   "  --seed=N           seed of the random numbers (1)\n"
-  "  --train=N          samples of the train split (60000)\n"
+  "  --train=N          samples of the train split (digits 60000, clusters 128000)\n"
   "  --test=N           samples of the test split (10000)\n"
-  "  --names=A,B,...    names of the classes, in order (the digits)\n"
+  "  --clusters=N       clusters: how many (32), a multiple of the classes\n"
+  "  --classes=N        clusters: classes (4)\n"
+  "  --features=N       clusters: dimensions (512)\n"
+  "  --noise=X          clusters: standard deviation in each dimension (0.5)\n"
+  "  --names=A,B,...    names of the classes, in order (digits: the digits)\n"
   "  --out=FILE         the file to write; it is complete or absent\n"
   "  --overwrite        replace FILE if it exists\n"
   "  --compress=N       0 (fastest to read; default) to 9 (smallest)\n"
@@ -66,12 +71,17 @@ struct import_flags {
 #define NAMES_FLAG {"names", TRM_OPTION_TEXT, AT(names), NULL, NO_RANGE}
 #define TARGET_FLAG {"target", TRM_OPTION_TEXT, AT(target), "class", NO_RANGE}
 
-static const struct trm_option digits_flags[] = {FILE_FLAGS("0"), /* they carry noise: to compress saves a fifth */
-                                                 SEED_FLAG,
-                                                 {"train", TRM_OPTION_INT, AT(train), NULL, RANGE(1, INT32_MAX)},
-                                                 {"test", TRM_OPTION_INT, AT(test), NULL, RANGE(1, INT32_MAX)},
-                                                 NAMES_FLAG,
-                                                 END_OF_FLAGS};
+/* They carry noise: to compress saves a fifth, or nothing. */
+#define MAKE_FLAGS                                                                                      \
+  FILE_FLAGS("0"), SEED_FLAG, NAMES_FLAG, {"train", TRM_OPTION_INT, AT(train), NULL, RANGE(1, INT32_MAX)}, \
+  {"test", TRM_OPTION_INT, AT(test), NULL, RANGE(1, INT32_MAX)}
+static const struct trm_option digits_flags[] = {MAKE_FLAGS, END_OF_FLAGS};
+static const struct trm_option clusters_flags[] = {MAKE_FLAGS,
+                                                   {"clusters", TRM_OPTION_INT, AT(clusters), NULL, RANGE(1, 1000000)},
+                                                   {"classes", TRM_OPTION_INT, AT(classes), NULL, RANGE(1, 1000000)},
+                                                   {"features", TRM_OPTION_INT, AT(features), NULL, RANGE(1, 1000000)},
+                                                   {"noise", TRM_OPTION_REAL, AT(noise), "0.5", RANGE(0, 1e6)},
+                                                   END_OF_FLAGS};
 static const struct trm_option image_flags[] = {FILE_FLAGS("4"), NAMES_FLAG, END_OF_FLAGS};
 static const struct trm_option libsvm_flags[] = {FILE_FLAGS("4"),
                                                  SPLIT_FLAGS,
@@ -147,9 +157,15 @@ static const struct command make_digits = {
   .usage = make_usage, .flags = digits_flags, .bytes = sizeof(struct import_flags),
   .run = cmd_data_import,
 };
+static const struct command make_clusters = {
+  .name = "data make clusters", .help = "Gaussian clusters, 32 in 512 dimensions and 4 classes: vectors of floats",
+  .usage = make_usage, .flags = clusters_flags, .bytes = sizeof(struct import_flags),
+  .run = cmd_data_import,
+};
 static const struct command make_sets = {
   .name = "trireme data make", .help = "draw a data set",
-  .usage = make_usage, .group = (const struct command *const[]){&make_digits, NULL}, .member = "data set to make",
+  .usage = make_usage, .group = (const struct command *const[]){&make_digits, &make_clusters, NULL},
+  .member = "data set to make",
 };
 
 /* -- info */

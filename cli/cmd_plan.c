@@ -14,7 +14,8 @@ static const char usage[] =
   "Compares all layouts of a job of N ranks, data x pipeline x tensor, with each schedule and\n"
   "parallel.zero level, with and without recomputation: memory of a rank, bytes it receives in a\n"
   "step, time of a step. Runs on one process. All layouts train alike: train.batch and\n"
-  "train.accumulate are not changed.\n\n"
+  "train.accumulate are not changed. With strategy.compress, and methods with local steps, only\n"
+  "layouts of as many nodes or replicas do. Of local steps a step is the mean of a round.\n\n"
   "  --ranks=N         ranks of the job\n"
   "  --nodes=K         nodes, each with N / K ranks (default 1)\n"
   "  --cores=C         cores of a node (default: as here); more ranks share them\n"
@@ -94,8 +95,8 @@ static void cmd_plan_print_row(const struct trm_planned *planned)
   printf("%9.2f  %7.1f%c ", 1e3 * time->step_s, (memory->total + memory->device) * MB, planned->fits ? ' ' : '!');
   for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
     printf(" %6.1f", memory->part[i] * MB);
-  printf("  %7.2f %7.2f %7.2f   %s\n", time->traffic[TRM_AXIS_DATA] * MB, time->traffic[TRM_AXIS_PIPELINE] * MB,
-         time->traffic[TRM_AXIS_TENSOR] * MB, trm_layout_text(&planned->layout));
+  printf("  %7.2f %7.2f %7.2f %7.2f   %s\n", time->traffic[TRM_AXIS_DATA] * MB, time->traffic[TRM_AXIS_PIPELINE] * MB,
+         time->traffic[TRM_AXIS_TENSOR] * MB, time->between_nodes * MB, trm_layout_text(&planned->layout));
 }
 
 /* " in 100.0 MB of a rank, 80000.0 MB of its device". */
@@ -118,8 +119,10 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
   int unfit = 0;
   char limits[128];
   cmd_plan_print_head(planning);
-  printf("     step    MB of a rank: of that                                               MB a step from others\n");
-  printf("       ms      all    param   grad states activ. buffer   data progr.     data    pipe  tensor   layout\n");
+  printf("     step    MB of a rank: of that                                               MB a step from others    "
+         "to nodes\n");
+  printf("       ms      all    param   grad states activ. buffer   data progr.     data    pipe  tensor  (sums)   "
+         "layout\n");
   for (int i = 0; i < p->count; i++) {
     unfit += !p->planned[i].fits;
     if (i < shown)
@@ -245,6 +248,7 @@ static void cmd_plan_planned_json(struct trm_json *json, const struct trm_planne
   for (int a = 0; a < TRM_AXES; a++)
     trm_json_number(json, axis[a], round(planned->time.traffic[a]));
   trm_json_end(json);
+  trm_json_number(json, "between_nodes_bytes", round(planned->time.between_nodes));
   trm_json_number(json, "step_s", planned->time.step_s);
   trm_json_number(json, "compute_s", planned->time.compute_s);
   trm_json_object(json, "axis_s");

@@ -11,6 +11,7 @@
 #include "cli/run_segments.h"
 #include "cli/run_state.h"
 #include "cli/run_words.h"
+#include "core/lease.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -61,15 +62,21 @@ struct run {
 
 /* -- one job */
 
-/* Waits for the launcher. One that does not end long after the results are there is ended. */
+/* Waits for the launcher. One that does not end long after the results are there, or after the ranks have ended without
+ * any, is ended: then the lease of the run directory is no longer renewed. */
 static void run_wait(struct run *r)
 {
-  for (int overdue_s = 0; r->launcher.runs;) {
+  struct run_file lease = r->before.lease;
+  for (int overdue_s = 0, silent_s = 0; r->launcher.runs;) {
     struct run_files now;
     const int signal = run_child_wait(&r->launcher, 1, 1);
     r->signal = signal ? signal : r->signal;
     run_files_look(r->dir, &now);
-    overdue_s += run_file_differs(&now.summary, &r->before.summary) && now.summary.number != 0;
+    const bool taken = run_file_differs(&now.lease, &r->before.lease) && now.lease.number != 0;
+    silent_s = taken && !run_file_differs(&now.lease, &lease) ? silent_s + 1 : 0;
+    lease = now.lease;
+    const bool ended = run_file_differs(&now.summary, &r->before.summary) && now.summary.number != 0;
+    overdue_s += ended || silent_s >= TRM_LEASE_S;
     if (overdue_s == LAUNCHER_S)
       run_child_signal(&r->launcher, 1, SIGTERM);
     if (overdue_s >= LAUNCHER_S + LAUNCHER_TERM_S)
@@ -126,7 +133,7 @@ static int run_once(struct run *r, bool resumes, bool *restart)
 {
   char **list = run_words_of_job(&r->words, &r->answering, resumes);
   run_files_look(r->dir, &r->before);
-  const int status = run_child_start(&r->launcher, list, false);
+  const int status = run_child_start(&r->launcher, list, NULL);
   run_words_free(list);
   *restart = false;
   TRM_CHECK(status);

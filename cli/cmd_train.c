@@ -13,7 +13,7 @@ static const char usage[] =
   "       mpiexec -n RANKS trireme train ...\n\n"
   "Trains a model. Options are read from the file (sections of keys) and the command line,\n"
   "which takes precedence; `trireme options` lists them with their defaults. The run leaves\n"
-  "config.yaml, metrics.jsonl, summary.json and checkpoints/ in run.dir.\n\n"
+  "config.yaml, record.json, metrics.jsonl, summary.json and checkpoints/ in run.dir.\n\n"
   "  trireme train --data.file=digits.h5 --model=\"mlp 784-256-10 relu\" --train.epochs=5\n"
   "  trireme train config.yaml --run.resume=auto      resume from the newest checkpoint\n"
   "  trireme train config.yaml --model.init=w.safetensors   begin with these weights\n\n"

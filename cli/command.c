@@ -86,6 +86,13 @@ static const char *command_first_argument(int argc, char **argv)
   return NULL;
 }
 
+/* True for a word --section.key=value, or --model=value. */
+static bool command_is_option(const char *word)
+{
+  const size_t length = strcspn(word, "=");
+  return word[length] && (memchr(word, '.', length) || (length == 7 && memcmp(word, "--model", 7) == 0));
+}
+
 /* Sets flags and options, and moves the positional arguments to the begin of argv. */
 static int command_read_words(struct call *call, int argc, char **argv)
 {
@@ -98,6 +105,8 @@ static int command_read_words(struct call *call, int argc, char **argv)
       return trm_error(TRM_USAGE, "%s: unknown flag %s; flags are written --name=value", command, argv[i]);
     } else if (!argv[i][2]) {
       no_more_flags = true;
+    } else if (call->command->keeps_options && command_is_option(argv[i])) {
+      argv[call->nargs++] = argv[i];
     } else {
       const char *equal = strchr(argv[i], '=');
       char *name = trm_format("%.*s", equal ? (int)(equal - argv[i] - 2) : (int)strlen(argv[i]), argv[i] + 2);

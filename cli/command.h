@@ -33,6 +33,7 @@ struct command {
   const char *missing;            /* refuses a call without any: "no checkpoint named"; NULL: none is needed */
   enum command_job job;
   bool simulates; /* it runs on a virtual network, too */
+  bool keeps_options; /* the words --section.key=value stay among the arguments; WITHOUT_JOB */
   bool config;  /* the first argument is a configuration file; flags take precedence over it */
   bool threads; /* has the flag --threads, short for --parallel.threads */
   const char *const *presets; /* names and values of options, set before the flags; ends with NULL; NULL: none */
@@ -56,4 +57,4 @@ int command_read_options(const struct command *command, int argc, char **argv, s
 const char *command_word(const struct command *command);
 
 extern const struct command cmd_train, cmd_run, cmd_plan, cmd_eval, cmd_predict, cmd_export, cmd_generate, cmd_data,
-  cmd_key, cmd_report, cmd_status, cmd_bench, cmd_options;
+  cmd_key, cmd_report, cmd_status, cmd_repeat, cmd_sweep, cmd_bench, cmd_options;

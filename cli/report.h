@@ -8,9 +8,11 @@
 #include "cli/svg.h"
 #include "core/document.h"
 
-/* One line of metrics.jsonl. NAN: not finite, or not logged. */
+/* One line of metrics.jsonl. NAN: not finite, or not logged. TIME: of training without evaluations where that is
+ * logged, on the virtual clock of a run that has one. */
 enum report_field {
-  REPORT_STEP, REPORT_EPOCH, REPORT_SAMPLES, REPORT_WALL, REPORT_LOSS, REPORT_ACCURACY, REPORT_RATE, REPORT_FIELDS
+  REPORT_STEP, REPORT_EPOCH, REPORT_SAMPLES, REPORT_WALL, REPORT_TIME, REPORT_LOSS, REPORT_ACCURACY, REPORT_RATE,
+  REPORT_FIELDS
 };
 struct report_point {
   double value[REPORT_FIELDS];
@@ -22,23 +24,69 @@ struct report_series {
 };
 
 struct report_run {
-  const char *path;  /* as given, not owned */
+  char *path;        /* of its folder */
   char *name;        /* its last component; the path where two runs have the same one */
   char *config_text; /* config.yaml */
-  struct trm_node *config, *summary; /* summary is NULL for a run that has not ended */
+  struct trm_node *config, *summary; /* NULL: a sweep's run left no config.yaml, a run has not ended */
   struct trm_node *staleness; /* staleness.json, NULL: none */
+  const char *outcome; /* "done", "diverged" (as in a sweep), the summary's status, "not ended", a sweep's status */
+  char *sweep_status;  /* in runs.csv, NULL: not of a sweep */
   struct report_series train, test; /* test: evaluations, on the validation split if `validates`, else the test split */
   bool validates;
   bool has_loss, has_accuracy, has_rate; /* loss and accuracy of evaluations, learning rate are logged */
+  bool modeled;      /* its time is of a virtual clock */
   size_t superseded; /* lines that the resumed run logged again */
+  int group;         /* its series */
 };
 
-/* Reads the run directories. Errors name the file and the line; a run that has not ended is a warning. report_free
- * follows in any case. */
-int report_read(struct report_run *runs, int count, char **paths);
-void report_free(struct report_run *runs, int count);
+/* Runs whose settings differ in run.seed and run.dir alone, with different seeds: one series of every curve. */
+struct report_group {
+  char *name, *label; /* label: with "(4 of 5)" where there are several runs */
+  struct report_run **run; /* (count), the `used` ones first */
+  size_t capacity;
+  int count, used; /* used: in means; without those that failed, diverged or have not ended */
+};
 
-/* One curve of each run: the values of metrics.jsonl that are drawn over one another. */
+enum report_axis { REPORT_OVER_SAMPLES, REPORT_OVER_UPDATES, REPORT_OVER_TIME };
+struct report {
+  struct report_run *run; /* (count) */
+  size_t capacity;
+  int count;
+  struct report_group *group; /* (groups) */
+  int groups;
+  enum report_axis axis;
+  double target;      /* accuracy, or loss of runs that have none; NAN: none */
+  double window[2];   /* seconds of a trace; NAN: the last steps */
+};
+
+/* Reads run directories; that of a sweep stands for its final runs. Errors name the file and the line; a run that has
+ * not ended is a warning. report_free follows in any case. */
+int report_read(struct report *report, int count, char **paths);
+/* Sets the outcomes and the groups. */
+void report_make_groups(struct report *report);
+/* True if two configurations are equal but for the options of the list, which ends with NULL. */
+bool report_same_settings(const struct trm_node *a, const struct trm_node *b, const char *const *but);
+void report_free(struct report *report);
+void report_free_groups(struct report *report);
+
+/* -- panels: one form of all pictures, which svg.h draws and report_csv writes */
+
+struct report_panel {
+  char title[128];
+  struct svg_plot plot; /* its series are the panel's */
+  size_t capacity, row_capacity;
+  char **row;
+};
+/* Adds a series of n points, whose x and y it allocates; bands and ends: with low and high, with end and box. */
+struct svg_series *report_panel_add(struct report_panel *panel, const char *label, int number, size_t n,
+                                    enum svg_form form);
+void report_panel_add_band(struct svg_series *series);
+void report_panel_add_row(struct report_panel *panel, char *name); /* takes the name */
+void report_panel_free(struct report_panel *panel);
+/* Writes panels (count) as CSV: a line for each point, the same columns for every picture. */
+void report_csv(FILE *out, const struct report_panel *panel, int count);
+
+/* One curve of each series: the values of metrics.jsonl that are drawn over one another. */
 struct report_curve {
   const char *title, *x_label;
   bool test; /* of the evaluations, not of the training steps */
@@ -46,23 +94,44 @@ struct report_curve {
   enum svg_unit x_unit, y_unit;
   bool may_log, means; /* as in struct svg_plot */
 };
+/* The field, label and unit of an axis. */
+void report_set_axis(const struct report *report, enum report_axis axis, struct report_curve *curve);
 /* The split that the runs' evaluations are on: "Validation", "Test", or "Evaluation" where runs differ. */
-const char *report_evaluated_split(const struct report_run *runs, int count);
-/* Draws the curves of the runs that have values and, unless it is NULL, those of `dots` as dots. plot has the size, the
- * title, and whether there are labels. out: NULL to draw nothing. Returns the number of curves. */
-int report_curve_draw(FILE *out, const struct report_curve *line, const struct report_curve *dots,
-                      const struct report_run *runs, int count, struct svg_plot plot, struct svg_notes *notes);
+const char *report_evaluated_split(const struct report *report);
+/* Adds the curves of the series that have values: of one run its points, of several the mean of their piecewise linear
+ * curves with a band from the least to the largest. Runs that have ended keep their last values. */
+void report_add_curves(struct report_panel *panel, const struct report_curve *curve, const struct report *report,
+                       enum svg_form form);
+/* Adds the curve of one series. Returns NULL, and adds nothing, if it has no values. */
+const struct svg_series *report_add_curve(struct report_panel *panel, const struct report_curve *curve,
+                                          const struct report_group *group, int number, enum svg_form form);
+
+/* The first time, or other x of the report's axis, at which a series' mean reaches the target; INFINITY: never. */
+double report_target_of(const struct report *report, const struct report_group *group);
+double report_target_of_run(const struct report *report, struct report_run *run);
+int report_target(const struct report *report, struct report_panel *panel);
+int report_scaling(const struct report *report, struct report_panel *panel);
+/* Adds the distribution of the staleness of each series. */
+int report_stale(const struct report *report, struct report_panel *panel);
+/* Adds the boxes of a run's trace.json. Returns false if it has none. */
+bool report_trace_read(const struct report *report, const struct report_run *run, struct report_panel *panel);
 
 /* Writes the report as one self-contained page. */
-int report_html(const char *out, const char *title, const struct report_run *runs, int count);
+int report_html(const char *out, const char *title, const struct report *report);
 
 /* Writes the page's section on staleness; nothing where no run has any. */
-void report_staleness(FILE *out, const struct report_run *runs, int count);
+void report_staleness(FILE *out, const struct report *report);
 
 /* Writes the page's section on schedules: a Gantt chart of each run's trace; nothing where no run has one. */
-void report_trace(FILE *out, const struct report_run *runs, int count);
+void report_trace(FILE *out, const struct report *report);
 
-/* Writes loss and accuracy as one picture. PDF and PNG need librsvg; without it they are refused. */
-enum report_format { REPORT_SVG, REPORT_PDF, REPORT_PNG };
-int report_picture(const char *path, enum report_format format, const char *title, const struct report_run *runs,
-                   int count);
+/* Writes a picture. PDF and PNG need librsvg; without it they are refused. TRM_USAGE: the runs have nothing to draw. */
+enum report_format { REPORT_SVG, REPORT_PDF, REPORT_PNG, REPORT_CSV, REPORT_FORMATS };
+enum report_kind { REPORT_CURVES, REPORT_LOSSES, REPORT_ACCURACIES, REPORT_STALENESS, REPORT_TARGET, REPORT_SCALING,
+                   REPORT_GANTT };
+extern const char *const report_kinds[]; /* words of --picture */
+int report_picture(const char *path, enum report_format format, enum report_kind kind, const char *title,
+                   const struct report *report);
+
+/* Renders an SVG as PDF, one point for a unit of the drawing, or as PNG, three pixels for a unit. */
+int report_render(FILE *out, enum report_format format, const char *svg, size_t bytes, int width, int height);

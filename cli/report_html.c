@@ -118,8 +118,10 @@ static double html_number(const struct report_run *run, const struct column *col
   return log->point[log->n - 1].value[column->field];
 }
 
-static void html_cell_number(FILE *out, const struct column *column, const struct report_run *runs, int count, int i)
+static void html_cell_number(FILE *out, const struct column *column, const struct report *report, int i)
 {
+  const struct report_run *runs = report->run;
+  const int count = report->count;
   const double value = html_number(&runs[i], column);
   bool best = column->better && count > 1 && isfinite(value);
   for (int k = 0; k < count; k++)
@@ -139,15 +141,16 @@ static void html_cell_number(FILE *out, const struct column *column, const struc
   fputs(best ? "</b></td>" : "</td>", out);
 }
 
-static void html_table_write(FILE *out, const struct report_run *runs, int count)
+static void html_table_write(FILE *out, const struct report *report)
 {
+  const struct report_run *runs = report->run;
   fputs("<div class=\"wide\"><table><thead><tr><th>Run</th><th>Status</th><th>Strategy</th>", out);
   for (int c = 0; c < COLUMNS; c++)
     fprintf(out, "<th class=\"n\" title=\"%s\">%s</th>", columns[c].help, columns[c].head);
   fputs("<th title=\"SHA-256 of the weights, its beginning\">Weights</th></tr></thead><tbody>\n", out);
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < report->count; i++) {
     fputs("<tr><td>", out);
-    html_key_write(out, i);
+    html_key_write(out, runs[i].group);
     const char *strategy = html_text(runs[i].summary, "strategy"), *model = html_text(runs[i].summary, "model");
     model = model ? model : html_text(runs[i].config, "model");
     markup_print(out, "<b>%s</b><div class=\"model\">%s", runs[i].name, model ? model : "");
@@ -160,10 +163,10 @@ static void html_table_write(FILE *out, const struct report_run *runs, int count
     if (rank && host && cost)
       markup_print(out, "<br>slowest: rank %s (host %s), which cost %s s", rank, host, cost);
     fputs("</div></td>", out);
-    html_cell_text(out, runs[i].summary ? html_text(runs[i].summary, "status") : "not ended");
+    html_cell_text(out, runs[i].outcome);
     html_cell_text(out, strategy ? strategy : html_text(runs[i].config, "strategy.name"));
     for (int c = 0; c < COLUMNS; c++)
-      html_cell_number(out, &columns[c], runs, count, i);
+      html_cell_number(out, &columns[c], report, i);
     const char *hash = html_text(runs[i].summary, "weights_sha256");
     char brief[11];
     snprintf(brief, sizeof brief, "%s", hash ? hash : "–");
@@ -174,18 +177,27 @@ static void html_table_write(FILE *out, const struct report_run *runs, int count
 
 /* -- differences between the configurations */
 
-static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix,
-                                  const struct report_run *runs, int count, int owner, bool *open)
+/* The configuration of a series. */
+static const struct trm_node *html_config(const struct report *report, int group)
 {
+  return report->group[group].run[0]->config;
+}
+
+/* Adds rows for the options of the series `owner` that earlier series do not have, and whose values differ. Seeds are
+ * no such option where they are the runs of a series. */
+static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix,
+                                  const struct report *report, int owner, bool *open)
+{
+  const bool seeds = report->groups < report->count;
   for (; node; node = node->next) {
     const char *key = node->key ? node->key : "";
     char *name = *prefix ? trm_format("%s.%s", prefix, key) : trm_strdup(key);
     if (node->kind == TRM_NODE_MAP) {
-      html_differences_walk(out, node->first, name, runs, count, owner, open);
-    } else if (node->kind == TRM_NODE_SCALAR && strcmp(name, "run.dir")) {
+      html_differences_walk(out, node->first, name, report, owner, open);
+    } else if (node->kind == TRM_NODE_SCALAR && strcmp(name, "run.dir") && (!seeds || strcmp(name, "run.seed"))) {
       bool differs = false, earlier = false;
-      for (int k = 0; k < count; k++) {
-        const struct trm_node *other = trm_node_get(runs[k].config, name);
+      for (int k = 0; k < report->groups; k++) {
+        const struct trm_node *other = trm_node_get(html_config(report, k), name);
         const char *text = other ? other->text : NULL;
         earlier |= k < owner && text;
         differs |= !text || strcmp(text, node->text);
@@ -193,14 +205,14 @@ static void html_differences_walk(FILE *out, const struct trm_node *node, const 
       if (differs && !earlier) {
         if (!*open) {
           fputs("<h2>Settings that differ</h2>\n<div class=\"wide\"><table><thead><tr><th>Option</th>", out);
-          for (int k = 0; k < count; k++)
-            markup_print(out, "<th>%s</th>", runs[k].name);
+          for (int k = 0; k < report->groups; k++)
+            markup_print(out, "<th>%s</th>", report->group[k].name);
           fputs("</tr></thead><tbody>\n", out);
           *open = true;
         }
         markup_print(out, "<tr><td><code>%s</code></td>", name);
-        for (int k = 0; k < count; k++)
-          html_cell_text(out, html_text(runs[k].config, name));
+        for (int k = 0; k < report->groups; k++)
+          html_cell_text(out, html_text(html_config(report, k), name));
         fputs("</tr>\n", out);
       }
     }
@@ -208,12 +220,12 @@ static void html_differences_walk(FILE *out, const struct trm_node *node, const 
   }
 }
 
-static void html_differences_write(FILE *out, const struct report_run *runs, int count)
+static void html_differences_write(FILE *out, const struct report *report)
 {
   bool open = false;
-  for (int i = 0; i < count; i++)
-    if (runs[i].config->kind == TRM_NODE_MAP)
-      html_differences_walk(out, runs[i].config->first, "", runs, count, i, &open);
+  for (int i = 0; i < report->groups; i++)
+    if (html_config(report, i) && html_config(report, i)->kind == TRM_NODE_MAP)
+      html_differences_walk(out, html_config(report, i)->first, "", report, i, &open);
   if (open)
     fputs("</tbody></table></div>\n", out);
 }
@@ -230,6 +242,8 @@ static void html_curve_caption(FILE *out, const struct svg_notes *notes)
   if (notes->drawn < notes->points)
     fprintf(out, "%zu of %zu points are drawn: of each half pixel the first, the lowest, the highest and the last. ",
             notes->drawn, notes->points);
+  if (notes->banded)
+    fputs("Lines of several seeds are means, bands reach from the least to the largest. ", out);
   if (notes->coincide)
     fputs("Where lines coincide, the one below is drawn wider. ", out);
   if (notes->broken)
@@ -237,68 +251,81 @@ static void html_curve_caption(FILE *out, const struct svg_notes *notes)
   fputs("</figcaption>", out);
 }
 
-static void html_curve_write(FILE *out, const struct report_curve *curve, const struct report_run *runs, int count)
+static void html_curve_write(FILE *out, const struct report_curve *curve, const struct report *report)
 {
-  const struct svg_plot plot = {.width = 640, .height = 340, .title = curve->title, .labels = true};
+  struct report_panel panel = {.plot = {.width = 640, .title = curve->title, .labels = true}};
   struct svg_notes notes;
-  if (report_curve_draw(NULL, curve, NULL, runs, count, plot, &notes) == 0)
-    return;
-  fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
-  report_curve_draw(out, curve, NULL, runs, count, plot, &notes);
-  html_curve_caption(out, &notes);
-  fputs("</figure>\n", out);
+  report_add_curves(&panel, curve, report, SVG_LINE);
+  panel.plot.height = svg_labels_height(panel.plot.count, 340);
+  if (panel.plot.count > 0) {
+    fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
+    svg_plot(out, &panel.plot, &notes);
+    html_curve_caption(out, &notes);
+    fputs("</figure>\n", out);
+  }
+  report_panel_free(&panel);
 }
 
 /* Returns true if epochs differ between evaluations: curves are then plotted over epochs. */
-static bool html_epochs_rise(const struct report_run *runs, int count)
+static bool html_epochs_rise(const struct report *report)
 {
-  for (int i = 0; i < count; i++)
-    for (size_t k = 1; k < runs[i].test.n; k++)
-      if (runs[i].test.point[k].value[REPORT_EPOCH] <= runs[i].test.point[k - 1].value[REPORT_EPOCH])
+  for (int i = 0; i < report->count; i++)
+    for (size_t k = 1; k < report->run[i].test.n; k++)
+      if (report->run[i].test.point[k].value[REPORT_EPOCH] <= report->run[i].test.point[k - 1].value[REPORT_EPOCH])
         return false;
   return true;
 }
 
-static void html_curves_write(FILE *out, const struct report_run *runs, int count)
+/* Curves over the axis of the report, and over time. */
+static void html_curves_write(FILE *out, const struct report *report)
 {
-  const bool epochs = html_epochs_rise(runs, count);
-  const enum report_field progress = epochs ? REPORT_EPOCH : REPORT_SAMPLES;
-  const char *name = epochs ? "epochs" : "samples";
-  const enum svg_unit unit = epochs ? SVG_PLAIN : SVG_COUNT;
-  char title[4][64];
-  for (int i = 0; i < 4; i++)
-    snprintf(title[i], sizeof title[i], "%s %s over %s", report_evaluated_split(runs, count),
-             i < 2 ? "loss" : "accuracy", i % 2 ? "time" : name);
-  const struct report_curve curves[] = {
-    {"Training loss over samples", "samples", false, REPORT_SAMPLES, REPORT_LOSS, SVG_COUNT, SVG_PLAIN, true, true},
-    {"Training loss over time", "wall time", false, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, true},
-    {title[0], name, true, progress, REPORT_LOSS, unit, SVG_PLAIN, true, false},
-    {title[1], "wall time", true, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
-    {title[2], name, true, progress, REPORT_ACCURACY, unit, SVG_PERCENT, false, false},
-    {title[3], "wall time", true, REPORT_WALL, REPORT_ACCURACY, SVG_SECONDS, SVG_PERCENT, false, false},
-    {"Learning rate over samples", "samples", false, REPORT_SAMPLES, REPORT_RATE, SVG_COUNT, SVG_PLAIN, true, false},
-  };
+  static const struct {
+    const char *name; /* %s: the split */
+    bool test;
+    enum report_field y;
+    enum svg_unit unit;
+    bool may_log, means, over_time;
+  } curves[] = {{"Training loss", false, REPORT_LOSS, SVG_PLAIN, true, true, true},
+                {"%s loss", true, REPORT_LOSS, SVG_PLAIN, true, false, true},
+                {"%s accuracy", true, REPORT_ACCURACY, SVG_PERCENT, false, false, true},
+                {"Learning rate", false, REPORT_RATE, SVG_PLAIN, true, false, false}};
   fputs("<h2>Curves</h2>\n", out);
-  if (count > 1) {
+  if (report->groups > 1 || report->count > 1) {
     fputs("<p class=\"soft\">", out);
-    for (int i = 0; i < count; i++) {
+    for (int g = 0; g < report->groups; g++) {
       fputs(" <span style=\"white-space:nowrap;margin-right:18px\">", out);
-      html_key_write(out, i);
-      markup_print(out, "%s</span>", runs[i].name);
+      html_key_write(out, g);
+      markup_print(out, "%s</span>", report->group[g].label);
     }
     fputs("</p>\n", out);
   }
   fputs("<div class=\"plots\">\n", out);
   for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
-    html_curve_write(out, &curves[i], runs, count);
+    for (int over_time = report->axis == REPORT_OVER_TIME && curves[i].over_time; over_time <= curves[i].over_time;
+         over_time++) {
+      char title[96], name[64];
+      struct report_curve curve = {.title = title, .test = curves[i].test, .y = curves[i].y, .y_unit = curves[i].unit,
+                                   .may_log = curves[i].may_log, .means = curves[i].means};
+      report_set_axis(report, over_time ? REPORT_OVER_TIME : report->axis, &curve);
+      if (curve.test && curve.x == REPORT_SAMPLES && html_epochs_rise(report)) {
+        curve.x = REPORT_EPOCH;
+        curve.x_label = "epochs";
+        curve.x_unit = SVG_PLAIN;
+      }
+      snprintf(name, sizeof name, curves[i].test ? "%s %s" : "%.0s%s", report_evaluated_split(report),
+               curves[i].test ? curves[i].name + 3 : curves[i].name);
+      snprintf(title, sizeof title, "%s over %s", name, over_time ? "time" : curve.x_label);
+      html_curve_write(out, &curve, report);
+    }
   fputs("</div>\n", out);
 }
 
 /* -- the page */
 
-static void html_notes_write(FILE *out, const struct report_run *runs, int count)
+static void html_notes_write(FILE *out, const struct report *report)
 {
-  for (int i = 0; i < count; i++) {
+  const struct report_run *runs = report->run;
+  for (int i = 0; i < report->count; i++) {
     if (runs[i].superseded) {
       markup_print(out, "<p class=\"soft\">%s", runs[i].name);
       fprintf(out, " was resumed: %zu logged lines were computed again, and the later ones are shown.</p>\n",
@@ -309,34 +336,36 @@ static void html_notes_write(FILE *out, const struct report_run *runs, int count
   }
 }
 
-static void html_page_write(FILE *out, const char *title, const struct report_run *runs, int count)
+static void html_page_write(FILE *out, const char *title, const struct report *report)
 {
   markup_print(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
                     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>%s</title>\n",
                title);
   fprintf(out, "<style>\n%s%s</style></head><body>\n", svg_style, style);
   markup_print(out, "<h1>%s</h1>\n", title);
-  fprintf(out, "<p class=\"soft\">%d run%s, trireme %s</p>\n<h2>Runs</h2>\n", count, count == 1 ? "" : "s",
-          PACKAGE_VERSION);
-  html_table_write(out, runs, count);
-  html_notes_write(out, runs, count);
-  html_curves_write(out, runs, count);
-  report_staleness(out, runs, count);
-  report_trace(out, runs, count);
-  if (count > 1)
-    html_differences_write(out, runs, count);
+  fprintf(out, "<p class=\"soft\">%d run%s, trireme %s</p>\n<h2>Runs</h2>\n", report->count,
+          report->count == 1 ? "" : "s", PACKAGE_VERSION);
+  html_table_write(out, report);
+  html_notes_write(out, report);
+  html_curves_write(out, report);
+  report_staleness(out, report);
+  report_trace(out, report);
+  if (report->groups > 1)
+    html_differences_write(out, report);
   fputs("<h2>Configurations</h2>\n", out);
-  for (int i = 0; i < count; i++)
+  for (int g = 0; g < report->groups; g++) {
+    const struct report_run *run = report->group[g].run[0];
     markup_print(out,
                  "<details><summary>%s <span class=\"soft\">%s/config.yaml</span></summary><pre>%s</pre></details>\n",
-                 runs[i].name, runs[i].path, runs[i].config_text);
+                 run->name, run->path, run->config_text ? run->config_text : "");
+  }
   fputs("</body></html>\n", out);
 }
 
-int report_html(const char *out, const char *title, const struct report_run *runs, int count)
+int report_html(const char *out, const char *title, const struct report *report)
 {
   struct atomic_file file;
   TRM_CHECK(atomic_file_open(&file, out));
-  html_page_write(file.stream, title, runs, count);
+  html_page_write(file.stream, title, report);
   return atomic_file_close(&file, !ferror(file.stream));
 }

@@ -1,14 +1,8 @@
-/* Loss and accuracy of runs as one picture, with text that can be read at the width of a column: plots of svg.h below
- * one another. PDF and PNG are the same picture, rendered by librsvg. */
+/* Pictures of runs for a paper, with text that can be read at the width of a column: the panels of a kind below one
+ * another, and a legend. The same panels as CSV. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef HAVE_RSVG
-#include <cairo-pdf.h>
-#include <dlfcn.h>
-#include <librsvg/rsvg.h>
-#endif
 
 #include "cli/markup.h"
 #include "cli/report.h"
@@ -16,66 +10,137 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-enum { WIDTH = 440, PANEL = 250, TITLE = 26, HEADING = 20, LEGEND_ROW = 18, MARGIN = 8, KEY = 22 };
+enum { WIDTH = 440, PANEL = 250, TITLE = 26, HEADING = 20, LEGEND_ROW = 18, MARGIN = 8, KEY = 22, BAR_ROW = 36,
+       BOX_ROW = 18, MAX_PANELS = 2 };
 #define LETTER 6.4 /* mean width of a letter of the legend, in drawing units */
 
 static const char picture_style[] =
   "svg{font-family:'DejaVu Sans',Verdana,Arial,sans-serif}.title{font-size:14px;fill:#1c2126}"
   ".heading{font-size:12px;font-weight:600;fill:#1c2126}\n";
 
+/* -- the kinds */
+
+static int picture_loss(const struct report *report, struct report_panel *panel)
+{
+  struct report_curve train = {.y = REPORT_LOSS, .may_log = true, .means = true}, test = train;
+  test.test = true;
+  report_set_axis(report, report->axis, &train);
+  report_set_axis(report, report->axis, &test);
+  report_add_curves(panel, &train, report, SVG_LINE);
+  const int lines = panel->plot.count;
+  report_add_curves(panel, &test, report, SVG_DOTS);
+  const char *split = report_evaluated_split(report);
+  if (panel->plot.count > lines)
+    snprintf(panel->title, sizeof panel->title, "Loss: training (lines), %c%s (dots)", tolower((unsigned char)split[0]),
+             split + 1);
+  else
+    snprintf(panel->title, sizeof panel->title, "Loss: training");
+  return TRM_OK;
+}
+
+static int picture_accuracy(const struct report *report, struct report_panel *panel)
+{
+  struct report_curve curve = {.test = true, .y = REPORT_ACCURACY, .y_unit = SVG_PERCENT};
+  report_set_axis(report, report->axis, &curve);
+  report_add_curves(panel, &curve, report, SVG_LINE);
+  snprintf(panel->title, sizeof panel->title, "%s accuracy", report_evaluated_split(report));
+  return TRM_OK;
+}
+
+static int picture_curves(const struct report *report, struct report_panel *panel)
+{
+  TRM_CHECK(picture_loss(report, &panel[0]));
+  return picture_accuracy(report, &panel[1]);
+}
+
+static int picture_gantt(const struct report *report, struct report_panel *panel)
+{
+  for (int i = 0; i < report->count; i++)
+    if (report_trace_read(report, &report->run[i], panel)) {
+      snprintf(panel->title, sizeof panel->title, "%.80s", report->run[i].name);
+      return TRM_OK;
+    }
+  return TRM_OK;
+}
+
+const char *const report_kinds[] = {"curves", "loss", "accuracy", "staleness", "target", "scaling", "gantt", NULL};
+static const struct {
+  int (*make)(const struct report *report, struct report_panel *panel); /* (MAX_PANELS); a panel may stay empty */
+  const char *missing;
+} kinds[] = {
+  [REPORT_CURVES] = {picture_curves, "no values are logged"},
+  [REPORT_LOSSES] = {picture_loss, "no losses are logged"},
+  [REPORT_ACCURACIES] = {picture_accuracy, "no evaluation has an accuracy"},
+  [REPORT_STALENESS] = {report_stale, "no run has a staleness.json"},
+  [REPORT_TARGET] = {report_target, "no values are logged"},
+  [REPORT_SCALING] = {report_scaling, "no values are logged"},
+  [REPORT_GANTT] = {picture_gantt, "no run has a trace.json with events of that time: run.trace=steps"},
+};
+
 /* -- the drawing */
 
-/* Draws the legend from `y` down if `out` is given. Returns its height: 0 for one run, which the title names. */
-static int picture_legend(FILE *out, const struct report_run *runs, int count, int y)
+/* Draws the legend of the panel's lines or boxes from `y` down if `out` is given. Returns its height: 0 for one line,
+ * which the title names, and where the lines are labeled. */
+static int picture_legend(FILE *out, const struct report_panel *panel, int y)
 {
+  const struct svg_plot *plot = &panel->plot;
   double x = MARGIN;
-  int rows = 1;
-  if (count == 1)
-    return 0;
-  for (int i = 0; i < count; i++) {
-    const double width = KEY + 8 + LETTER * (double)strlen(runs[i].name) + 14;
+  int rows = 1, entries = 0;
+  for (int i = 0; i < plot->count && !plot->labels; i++) {
+    const struct svg_series *s = &plot->series[i];
+    bool earlier = false; /* boxes of several depths */
+    for (int k = 0; k < i; k++)
+      earlier |= plot->series[k].label == s->label;
+    if (earlier || (s->form != SVG_LINE && s->form != SVG_BOXES))
+      continue;
+    entries += s->form == SVG_BOXES ? 2 : 1;
+    const double width = KEY + 8 + LETTER * (double)strlen(s->label) + 14;
     if (x > MARGIN && x + width > WIDTH) {
       x = MARGIN;
       rows++;
     }
     if (out) {
       const int base = y + LEGEND_ROW * (rows - 1) + 10;
-      svg_key(out, i, x, base - 4, KEY);
+      if (s->form == SVG_LINE)
+        svg_key(out, s->number, x, base - 4, KEY);
+      else
+        svg_box_key(out, s->number, x, base - 9, KEY);
       fprintf(out, "<text class=\"label\" x=\"%.1f\" y=\"%d\">", x + KEY + 6, base);
-      markup_text(out, runs[i].name);
+      markup_text(out, s->label);
       fputs("</text>\n", out);
     }
     x += width;
   }
-  return LEGEND_ROW * rows;
+  return entries > 1 ? LEGEND_ROW * rows : 0;
 }
 
-/* Draws a panel at `y`: the curves of `line`, and as dots those of `dots` unless it is NULL. */
-static void picture_panel(FILE *out, const char *heading, const struct report_curve *line,
-                          const struct report_curve *dots, const struct report_run *runs, int count, int y)
+/* Sets the sizes: rows take room for themselves; more lines than colors have labels at their ends. */
+static void picture_size(struct report_panel *panel)
 {
-  const struct svg_plot plot = {.width = WIDTH, .height = PANEL, .title = heading};
-  struct svg_notes notes;
-  fprintf(out, "<text class=\"heading\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN, y + 13, heading);
-  fprintf(out, "<g transform=\"translate(0,%d)\">", y + HEADING);
-  report_curve_draw(out, line, dots, runs, count, plot, &notes);
-  fputs("</g>\n", out);
+  struct svg_plot *plot = &panel->plot;
+  int lines = 0;
+  bool boxes = false;
+  for (int i = 0; i < plot->count; i++) {
+    lines += plot->series[i].form == SVG_LINE;
+    boxes |= plot->series[i].form == SVG_BOXES;
+  }
+  plot->width = WIDTH;
+  plot->title = panel->title;
+  plot->labels = lines > SVG_COLORS;
+  const int row = !boxes ? BAR_ROW : plot->rows > 64 ? 3 : plot->rows > 16 ? 8 : BOX_ROW;
+  plot->height = plot->rows ? svg_rows_height(plot->rows, row) : svg_labels_height(plot->labels ? lines : 0, PANEL);
 }
 
 /* Writes the picture as SVG; returns its height. */
-static int picture_draw(FILE *out, const char *title, const struct report_run *runs, int count)
+static int picture_draw(FILE *out, const char *title, struct report_panel *panel, int panels)
 {
-  static const struct report_curve train = {"", "training samples", false, REPORT_SAMPLES, REPORT_LOSS, SVG_COUNT,
-                                            SVG_PLAIN, true, true};
-  static const struct report_curve test = {"", "training samples", true, REPORT_SAMPLES, REPORT_LOSS, SVG_COUNT,
-                                           SVG_PLAIN, true, false};
-  static const struct report_curve accuracy = {"", "training samples", true, REPORT_SAMPLES, REPORT_ACCURACY, SVG_COUNT,
-                                               SVG_PERCENT, false, false};
-  const struct svg_plot none = {.width = 0};
-  const bool tested = report_curve_draw(NULL, &test, NULL, runs, count, none, NULL) > 0;
-  const bool rated = report_curve_draw(NULL, &accuracy, NULL, runs, count, none, NULL) > 0;
-  const int panels = 1 + rated, legend = TITLE + panels * (HEADING + PANEL);
-  const int height = legend + picture_legend(NULL, runs, count, 0) + MARGIN;
+  int height = TITLE + MARGIN, y = TITLE;
+  bool banded = false;
+  for (int p = 0; p < panels; p++) {
+    picture_size(&panel[p]);
+    height += HEADING + panel[p].plot.height;
+  }
+  height += picture_legend(NULL, panel, 0);
   fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n", WIDTH,
           height, WIDTH, height);
   fprintf(out, "<style>\n%s%s</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", svg_style,
@@ -83,135 +148,69 @@ static int picture_draw(FILE *out, const char *title, const struct report_run *r
   fprintf(out, "<text class=\"title\" x=\"%d\" y=\"18\">", MARGIN);
   markup_text(out, title);
   fputs("</text>\n", out);
-  const char *split = report_evaluated_split(runs, count);
-  char loss_title[64] = "Loss: training", accuracy_title[64];
-  if (tested)
-    snprintf(loss_title, sizeof loss_title, "Loss: training (lines), %c%s (dots)", tolower((unsigned char)split[0]),
-             split + 1);
-  snprintf(accuracy_title, sizeof accuracy_title, "%s accuracy", split);
-  picture_panel(out, loss_title, &train, &test, runs, count, TITLE);
-  if (rated)
-    picture_panel(out, accuracy_title, &accuracy, NULL, runs, count, TITLE + HEADING + PANEL);
-  picture_legend(out, runs, count, legend);
+  for (int p = 0; p < panels; p++) {
+    struct svg_notes notes;
+    fprintf(out, "<text class=\"heading\" x=\"%d\" y=\"%d\">", MARGIN, y + 13);
+    markup_text(out, panel[p].title);
+    fprintf(out, "</text>\n<g transform=\"translate(0,%d)\">", y + HEADING);
+    svg_plot(out, &panel[p].plot, &notes);
+    fputs("</g>\n", out);
+    banded |= notes.banded;
+    y += HEADING + panel[p].plot.height;
+  }
+  if (picture_legend(NULL, panel, 0) > 0)
+    picture_legend(out, panel, y);
+  if (banded)
+    svg_text(out, "tick", "end", WIDTH - MARGIN, 18, "bands: min to max of seeds");
   fputs("</svg>\n", out);
   return height;
 }
 
-/* -- PDF and PNG */
-
-#ifdef HAVE_RSVG
-/* Functions of librsvg and cairo, loaded on demand: they depend on forty libraries, which ranks should not load at
- * start. */
-static struct {
-  RsvgHandle *(*parse)(const guint8 *data, gsize bytes, GError **error);
-  gboolean (*render)(RsvgHandle *handle, cairo_t *cairo, const RsvgRectangle *viewport, GError **error);
-  void (*unref)(gpointer object);
-  cairo_surface_t *(*pdf)(cairo_write_func_t write, void *to, double width, double height);
-  cairo_surface_t *(*image)(cairo_format_t format, int width, int height);
-  cairo_status_t (*png)(cairo_surface_t *surface, cairo_write_func_t write, void *to);
-  cairo_t *(*create)(cairo_surface_t *surface);
-  void (*destroy)(cairo_t *cairo), (*finish)(cairo_surface_t *surface), (*release)(cairo_surface_t *surface);
-  cairo_status_t (*status)(cairo_surface_t *surface);
-} rsvg;
-
-static int picture_load_rsvg(void)
-{
-  const struct {
-    const char *name;
-    void *slot;
-  } table[] = {{"rsvg_handle_new_from_data", &rsvg.parse},
-               {"rsvg_handle_render_document", &rsvg.render},
-               {"g_object_unref", &rsvg.unref},
-               {"cairo_pdf_surface_create_for_stream", &rsvg.pdf},
-               {"cairo_image_surface_create", &rsvg.image},
-               {"cairo_surface_write_to_png_stream", &rsvg.png},
-               {"cairo_create", &rsvg.create},
-               {"cairo_destroy", &rsvg.destroy},
-               {"cairo_surface_finish", &rsvg.finish},
-               {"cairo_surface_destroy", &rsvg.release},
-               {"cairo_surface_status", &rsvg.status}};
-  void *library = dlopen("librsvg-2.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!library)
-    return trm_error(TRM_FAILED, "librsvg cannot be loaded: %s: install it (Debian: librsvg2-2), or use --svg",
-                     dlerror());
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-    void *function = dlsym(library, table[i].name);
-    if (!function)
-      return trm_error(TRM_FAILED, "librsvg has no %s: install a newer one, or use --svg", table[i].name);
-    memcpy(table[i].slot, &function, sizeof function);
-  }
-  return TRM_OK;
-}
-
-static cairo_status_t picture_put(void *stream, const unsigned char *data, unsigned int bytes)
-{
-  return fwrite(data, 1, bytes, stream) == bytes ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
-}
-
-/* Renders the SVG as PDF, one point for a unit of the drawing, or as PNG, three pixels for a unit. */
-static int picture_render(FILE *out, enum report_format format, const char *svg, size_t bytes, int height)
-{
-  TRM_CHECK(picture_load_rsvg());
-  const int scale = format == REPORT_PNG ? 3 : 1, width = scale * WIDTH;
-  height *= scale;
-  RsvgHandle *handle = rsvg.parse((const guint8 *)svg, bytes, NULL);
-  if (!handle)
-    return trm_error(TRM_FAILED, "librsvg cannot read the picture");
-  cairo_surface_t *surface = format == REPORT_PNG ? rsvg.image(CAIRO_FORMAT_ARGB32, width, height)
-                                                  : rsvg.pdf(picture_put, out, width, height);
-  cairo_t *cairo = rsvg.create(surface);
-  const RsvgRectangle viewport = {0, 0, width, height};
-  bool good = rsvg.render(handle, cairo, &viewport, NULL);
-  rsvg.destroy(cairo);
-  if (good && format == REPORT_PNG)
-    good = rsvg.png(surface, picture_put, out) == CAIRO_STATUS_SUCCESS;
-  rsvg.finish(surface);
-  good = good && rsvg.status(surface) == CAIRO_STATUS_SUCCESS;
-  rsvg.release(surface);
-  rsvg.unref(handle);
-  return good ? TRM_OK : trm_error(TRM_FAILED, "librsvg cannot render the picture");
-}
-#else
-static int picture_render(FILE *out, enum report_format format, const char *svg, size_t bytes, int height)
-{
-  (void)out, (void)format, (void)svg, (void)bytes, (void)height;
-  return trm_error(TRM_USAGE, "--pdf, --png: built without librsvg: use --svg, or install librsvg (Debian: "
-                              "librsvg2-dev), run configure again and build");
-}
-#endif
-
 /* Makes the picture in memory (*made, *bytes), which the caller frees. */
-static int picture_make(enum report_format format, const char *title, const struct report_run *runs, int count,
+static int picture_make(enum report_format format, const char *title, struct report_panel *panel, int panels,
                         char **made, size_t *bytes)
 {
   FILE *out = open_memstream(made, bytes);
-  const int height = out ? picture_draw(out, title, runs, count) : 0;
+  int height = 0;
+  if (out && format == REPORT_CSV)
+    report_csv(out, panel, panels);
+  else if (out)
+    height = picture_draw(out, title, panel, panels);
   if (!out || ferror(out) | fclose(out))
     return trm_error(TRM_FAILED, "report: no memory for the picture");
-  if (format == REPORT_SVG)
+  if (format == REPORT_SVG || format == REPORT_CSV)
     return TRM_OK;
   char *svg = *made;
   const size_t length = *bytes;
   *made = NULL;
   out = open_memstream(made, bytes);
-  int status = out ? picture_render(out, format, svg, length, height) : TRM_FAILED;
+  int status = out ? report_render(out, format, svg, length, WIDTH, height) : TRM_FAILED;
   if (!out || ferror(out) | fclose(out))
     status = trm_error(TRM_FAILED, "report: no memory for the picture");
   free(svg);
   return status;
 }
 
-int report_picture(const char *path, enum report_format format, const char *title, const struct report_run *runs,
-                   int count)
+int report_picture(const char *path, enum report_format format, enum report_kind kind, const char *title,
+                   const struct report *report)
 {
+  struct report_panel panel[MAX_PANELS] = {{.capacity = 0}};
   char *made = NULL;
   size_t bytes = 0;
   struct atomic_file file;
-  int status = picture_make(format, title, runs, count, &made, &bytes);
+  int status = kinds[kind].make(report, panel), panels = MAX_PANELS;
+  while (panels > 0 && panel[panels - 1].plot.count == 0)
+    panels--;
+  if (status == TRM_OK && panels == 0)
+    status = trm_error(TRM_USAGE, "report: --picture=%s: %s", report_kinds[kind], kinds[kind].missing);
+  if (status == TRM_OK)
+    status = picture_make(format, title, panel, panels, &made, &bytes);
   if (status == TRM_OK)
     status = atomic_file_open(&file, path);
   if (status == TRM_OK)
     status = atomic_file_close(&file, fwrite(made, 1, bytes, file.stream) == bytes);
   free(made);
+  for (int p = 0; p < MAX_PANELS; p++)
+    report_panel_free(&panel[p]);
   return status;
 }

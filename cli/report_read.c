@@ -1,4 +1,4 @@
-/* Reads run directories: config.yaml, metrics.jsonl, summary.json, staleness.json. */
+/* Reads run directories, config.yaml, metrics.jsonl, summary.json, staleness.json, and the runs of a sweep. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -43,6 +43,10 @@ static int report_read_line(struct report_run *run, const struct trm_node *line,
     if (!report_read_number(line, needed[i], &at.value[i]) || !isfinite(at.value[i]))
       return trm_error(TRM_FAILED, "%s: damaged line: no number under \"%s\"", where, needed[i]);
 
+  double virtual_s;
+  run->modeled |= report_read_number(line, "virtual_s", &virtual_s);
+  if (!report_read_number(line, "train_s", &at.value[REPORT_TIME]) || !isfinite(at.value[REPORT_TIME]))
+    at.value[REPORT_TIME] = isfinite(virtual_s) ? virtual_s : at.value[REPORT_WALL];
   struct report_point train = at, test = at;
   const bool rate = report_read_number(line, "lr", &train.value[REPORT_RATE]);
   if (report_read_number(line, "loss", &train.value[REPORT_LOSS])) {
@@ -122,6 +126,15 @@ static int report_read_run(struct report_run *run)
 {
   char *config = trm_format("%s/config.yaml", run->path), *metrics = trm_format("%s/metrics.jsonl", run->path);
   char *summary = trm_format("%s/summary.json", run->path), *staleness = trm_format("%s/staleness.json", run->path);
+  const bool began = access(config, F_OK) == 0 && access(metrics, F_OK) == 0;
+  if (run->sweep_status && strcmp(run->sweep_status, "done") != 0 && !began) {
+    trm_warn("%s: %s before it began", run->path, run->sweep_status);
+    trm_free(config);
+    trm_free(metrics);
+    trm_free(summary);
+    trm_free(staleness);
+    return TRM_OK;
+  }
   int status = report_read_text(config, &run->config_text);
   if (status == TRM_OK)
     status = trm_document_read(config, &run->config);
@@ -153,36 +166,118 @@ static char *report_read_last_component(const char *path)
   return trm_format("%.*s", (int)(end - begin), path + begin);
 }
 
-int report_read(struct report_run *runs, int count, char **paths)
+static struct report_run *report_read_add_run(struct report *report, char *path)
+{
+  const size_t count = (size_t)report->count;
+  report->run = trm_grow(report->run, &report->capacity, count, count + 1, sizeof *report->run, "report: runs");
+  struct report_run *run = &report->run[report->count++];
+  *run = (struct report_run){.path = path, .name = report_read_last_component(path)};
+  return run;
+}
+
+/* -- sweeps */
+
+enum { MAX_FIELDS = 64 };
+
+/* Divides a line of CSV in place; returns the number of fields. */
+static int report_read_fields(char *line, char *field[MAX_FIELDS])
+{
+  int n = 0;
+  char *to = line;
+  while (n < MAX_FIELDS) {
+    bool quoted = *line == '"', last;
+    line += quoted;
+    field[n++] = to;
+    while (*line && (quoted || !strchr(",\r\n", *line))) {
+      if (quoted && *line == '"' && line[1] != '"')
+        quoted = false;
+      else
+        *to++ = *(line += quoted && *line == '"');
+      line++;
+    }
+    last = *line != ',';
+    line += !last;
+    *to++ = '\0';
+    if (last)
+      break;
+  }
+  return n;
+}
+
+/* Adds the final runs of DIR/runs.csv. */
+static int report_read_sweep(struct report *report, const char *dir, const char *path)
+{
+  FILE *in = fopen(path, "r");
+  if (!in)
+    return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
+  static const char *const names[] = {"phase", "status", "run"};
+  enum { PHASE, STATUS, RUN, NAMES };
+  int at[NAMES] = {-1, -1, -1}, n = 0, status = TRM_OK;
+  char *line = NULL, *field[MAX_FIELDS];
+  size_t capacity = 0;
+  for (long long number = 1; status == TRM_OK && getline(&line, &capacity, in) > 0; number++) {
+    const int fields = report_read_fields(line, field);
+    for (int i = 0; number == 1 && i < fields; i++)
+      for (int k = 0; k < NAMES; k++)
+        at[k] = strcmp(field[i], names[k]) == 0 ? i : at[k];
+    for (int k = 0; k < NAMES; k++)
+      if (at[k] < 0 || at[k] >= fields)
+        status = trm_error(TRM_FAILED, "%s:%lld: no \"%s\"; trireme sweep %s --collect writes it anew", path, number,
+                           names[k], dir);
+    if (status == TRM_OK && number > 1 && strcmp(field[at[PHASE]], "final") == 0) {
+      report_read_add_run(report, trm_format("%s/runs/%s", dir, field[at[RUN]]))->sweep_status =
+        trm_strdup(field[at[STATUS]]);
+      n++;
+    }
+  }
+  free(line);
+  fclose(in);
+  return status == TRM_OK && n == 0 ? trm_error(TRM_FAILED, "%s: the sweep has no final runs yet", path) : status;
+}
+
+int report_read(struct report *report, int count, char **paths)
 {
   for (int i = 0; i < count; i++) {
-    runs[i] = (struct report_run){.path = paths[i], .name = report_read_last_component(paths[i])};
-    TRM_CHECK(report_read_run(&runs[i]));
+    char *table = trm_format("%s/runs.csv", paths[i]);
+    const bool sweep = access(table, F_OK) == 0;
+    const int status = sweep ? report_read_sweep(report, paths[i], table) : TRM_OK;
+    trm_free(table);
+    TRM_CHECK(status);
+    if (!sweep)
+      report_read_add_run(report, trm_strdup(paths[i]));
   }
-  for (int i = 0; i < count; i++) {
-    bool ambiguous = !strcmp(runs[i].name, "") || !strcmp(runs[i].name, ".") || !strcmp(runs[i].name, "..");
-    for (int k = 0; k < count; k++) {
-      char *other = report_read_last_component(paths[k]);
-      ambiguous |= k != i && !strcmp(runs[i].name, other);
+  for (int i = 0; i < report->count; i++)
+    TRM_CHECK(report_read_run(&report->run[i]));
+  for (int i = 0; i < report->count; i++) {
+    struct report_run *run = &report->run[i];
+    bool ambiguous = !strcmp(run->name, "") || !strcmp(run->name, ".") || !strcmp(run->name, "..");
+    for (int k = 0; k < report->count; k++) {
+      char *other = report_read_last_component(report->run[k].path);
+      ambiguous |= k != i && !strcmp(run->name, other);
       trm_free(other);
     }
     if (ambiguous) {
-      trm_free(runs[i].name);
-      runs[i].name = trm_strdup(runs[i].path);
+      trm_free(run->name);
+      run->name = trm_strdup(run->path);
     }
   }
   return TRM_OK;
 }
 
-void report_free(struct report_run *runs, int count)
+void report_free(struct report *report)
 {
-  for (int i = 0; i < count; i++) {
-    trm_free(runs[i].name);
-    trm_free(runs[i].config_text);
-    trm_node_free(runs[i].config);
-    trm_node_free(runs[i].summary);
-    trm_node_free(runs[i].staleness);
-    trm_free(runs[i].train.point);
-    trm_free(runs[i].test.point);
+  for (int i = 0; i < report->count; i++) {
+    struct report_run *run = &report->run[i];
+    trm_free(run->path);
+    trm_free(run->name);
+    trm_free(run->sweep_status);
+    trm_free(run->config_text);
+    trm_node_free(run->config);
+    trm_node_free(run->summary);
+    trm_node_free(run->staleness);
+    trm_free(run->train.point);
+    trm_free(run->test.point);
   }
+  trm_free(report->run);
+  report_free_groups(report);
 }

@@ -6,6 +6,7 @@
 #include "cli/report.h"
 #include "cli/svg.h"
 #include "core/memory.h"
+#include "core/status.h"
 
 /* Size of a histogram in drawing units. */
 enum { LEFT = 46, TOP = 12, WIDTH = 620, HEIGHT = 220, BARS_WIDTH = WIDTH - LEFT - 12,
@@ -111,17 +112,48 @@ static void stale_write_run(FILE *out, const struct report_run *run, const struc
   trm_free(all.count);
 }
 
-void report_staleness(FILE *out, const struct report_run *runs, int count)
+static const struct trm_node *stale_ranks(const struct report_run *run)
+{
+  const struct trm_node *ranks = trm_node_get(run->staleness, "ranks");
+  return ranks && ranks->kind == TRM_NODE_LIST && ranks->first ? ranks : NULL;
+}
+
+void report_staleness(FILE *out, const struct report *report)
 {
   bool begun = false;
-  for (int i = 0; i < count; i++) {
-    const struct trm_node *ranks = trm_node_get(runs[i].staleness, "ranks");
-    if (!ranks || ranks->kind != TRM_NODE_LIST || !ranks->first)
+  for (int g = 0; g < report->groups; g++) { /* of several seeds one */
+    const struct trm_node *ranks = stale_ranks(report->group[g].run[0]);
+    if (!ranks)
       continue;
     if (!begun)
       fputs("<h2>Staleness</h2>\n<p class=\"soft\">How many updates by others were made between the weights that a "
             "gradient was computed at and its own arrival.</p>\n", out);
     begun = true;
-    stale_write_run(out, &runs[i], ranks, i);
+    stale_write_run(out, report->group[g].run[0], ranks, g);
   }
+}
+
+int report_stale(const struct report *report, struct report_panel *panel)
+{
+  for (int g = 0; g < report->groups; g++) {
+    const struct report_group *group = &report->group[g];
+    struct counts counts = {.n = 0};
+    for (int i = 0; i < group->used; i++) {
+      const struct trm_node *ranks = stale_ranks(group->run[i]);
+      for (const struct trm_node *rank = ranks ? ranks->first : NULL; rank; rank = rank->next)
+        stale_add(&counts, trm_node_get(rank, "histogram"));
+    }
+    if (counts.total > 0) {
+      struct svg_series *series = report_panel_add(panel, group->label, g, counts.n, SVG_LINE);
+      for (size_t k = 0; k < counts.n; k++) {
+        ((double *)series->x)[k] = (double)k;
+        ((double *)series->y)[k] = counts.count[k] / counts.total;
+      }
+    }
+    trm_free(counts.count);
+  }
+  snprintf(panel->title, sizeof panel->title, "Staleness: share of the updates");
+  panel->plot.x_label = "updates by others that an update has missed";
+  panel->plot.y_unit = SVG_PERCENT;
+  return TRM_OK;
 }

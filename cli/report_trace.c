@@ -9,8 +9,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* Size of the chart in drawing units. */
-enum { LEFT = 62, TOP = 10, WIDTH = 1280, ROW = 34, INSET = 4, MAX_DEPTH = 3, BOTTOM = 44, RIGHT = 12 };
+enum { WIDTH = 1280, ROW = 34, LOW_ROW = 8, MAX_DEPTH = 3 };
 enum { STEPS = 2, MAX_BOXES = 20000 };
 
 struct box {
@@ -24,15 +23,15 @@ struct gantt {
   size_t count, capacity;
   int ranks;
   long long first, last; /* steps */
-  double began, ended;
+  const double *window;  /* seconds; NAN: the steps */
 };
 
-/* Colors of the boxes: those of the curves; waiting has none. */
-enum { FORWARD, BACKWARD, OTHER, COMMUNICATION, WAITING };
+/* Colors of the boxes: those of the curves, of different lightness; waiting has none. */
+enum { FORWARD, BACKWARD, OTHER, COMMUNICATION, WAITING, COLORS };
 static const struct {
-  const char *label, *class;
-} colors[] = {
-  {"forward", "s0"}, {"backward", "s1"}, {"other computation", "s5"}, {"communication", "s4"}, {"waiting", NULL}};
+  const char *label;
+  int number;
+} colors[COLORS] = {{"forward", 0}, {"backward", 4}, {"computation", 6}, {"communication", 5}, {"waiting", SVG_IDLE}};
 
 static int report_trace_color(const char *name, const char *kind)
 {
@@ -63,13 +62,19 @@ static void report_trace_add_line(struct gantt *gantt, char *line)
   char *begin = strchr(line, '{'), *end = begin ? strstr(begin, "}}") : NULL;
   const long long step = report_trace_step_of(line);
   struct trm_node *event;
-  if (!end || step < gantt->first || step > gantt->last || gantt->count == MAX_BOXES ||
+  const bool all = !isnan(gantt->window[0]);
+  if (!end || (!all && (step < gantt->first || step > gantt->last)) || gantt->count == MAX_BOXES ||
       trm_document_parse(begin, (size_t)(end + 2 - begin), "trace.json", &event) != TRM_OK)
     return;
-  const double began = trm_node_number(trm_node_get(event, "ts"), NAN) * 1e-6;
-  const double ended = began + trm_node_number(trm_node_get(event, "dur"), NAN) * 1e-6;
+  double began = trm_node_number(trm_node_get(event, "ts"), NAN) * 1e-6;
+  double ended = began + trm_node_number(trm_node_get(event, "dur"), NAN) * 1e-6;
   const double rank = trm_node_number(trm_node_get(event, "tid"), -1);
-  if (isfinite(began) && ended >= began && rank >= 0 && rank < 4096) {
+  const bool inside = !all || (ended > gantt->window[0] && began < gantt->window[1]);
+  if (all) {
+    began = fmax(began, gantt->window[0]);
+    ended = fmin(ended, gantt->window[1]);
+  }
+  if (inside && isfinite(began) && ended >= began && rank >= 0 && rank < 4096) {
     gantt->box = trm_grow(gantt->box, &gantt->capacity, gantt->count, gantt->count + 1, sizeof *gantt->box, "a trace");
     struct box *box = &gantt->box[gantt->count++];
     *box = (struct box){.began = began, .ended = ended, .rank = (int)rank,
@@ -107,13 +112,11 @@ static int report_trace_compare(const void *a, const void *b)
   return (x->ended < y->ended) - (x->ended > y->ended);
 }
 
-/* Sets the number of boxes that each one lies in, and the chart's limits in time. */
+/* Sets the number of boxes that each one lies in. */
 static void report_trace_set_depths(struct gantt *gantt)
 {
   size_t enclosing[MAX_DEPTH + 1];
   int depth = 0;
-  gantt->began = INFINITY;
-  gantt->ended = -INFINITY;
   for (size_t i = 0; i < gantt->count; i++) {
     struct box *box = &gantt->box[i];
     if (i && gantt->box[i - 1].rank != box->rank)
@@ -123,101 +126,107 @@ static void report_trace_set_depths(struct gantt *gantt)
     box->depth = depth;
     if (depth < MAX_DEPTH)
       enclosing[depth++] = i;
-    gantt->began = fmin(gantt->began, box->began);
-    gantt->ended = fmax(gantt->ended, box->ended);
   }
 }
 
-static double report_trace_x_of(const struct gantt *gantt, double time)
+/* Adds the boxes of one color and depth: enclosing ones are drawn first. */
+static void report_trace_add_color(const struct gantt *gantt, int color, int depth, struct report_panel *panel)
 {
-  const double span = gantt->ended > gantt->began ? gantt->ended - gantt->began : 1;
-  return LEFT + (time - gantt->began) / span * (WIDTH - LEFT - RIGHT);
-}
-
-static void report_trace_write_box(FILE *out, const struct gantt *gantt, const struct box *box)
-{
-  const double x = report_trace_x_of(gantt, box->began), width = fmax(report_trace_x_of(gantt, box->ended) - x, 0.3);
-  const double y = TOP + box->rank * ROW + 2 + box->depth * INSET, height = ROW - 4 - 2 * box->depth * INSET;
-  const char *class = colors[box->color].class;
-  fprintf(out, "<g%s%s%s><rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"><title>",
-          class ? " class=\"" : "", class ? class : "", class ? "\"" : "", class ? "box" : "idle", x, y, width, height);
-  markup_text(out, box->name);
-  if (box->micro >= 0)
-    fprintf(out, ", micro-batch %d", box->micro);
-  fprintf(out, ": %.4g ms from %.4g ms</title></rect>", 1e3 * (box->ended - box->began),
-          1e3 * (box->began - gantt->began));
-  if (box->micro >= 0 && box->color <= BACKWARD && width > (box->micro > 9 ? 17 : 10))
-    svg_text(out, "in", "middle", x + width / 2, y + height / 2 + 4, "%d", box->micro);
-  fputs("</g>\n", out);
-}
-
-static void report_trace_write_axis(FILE *out, const struct gantt *gantt)
-{
-  const double y = TOP + gantt->ranks * ROW, span = 1e3 * (gantt->ended - gantt->began);
-  const double step = svg_tick_step(fmax(span, 1e-6) / 8);
-  svg_line(out, "axis", LEFT, y, WIDTH - RIGHT, y);
-  for (int k = 0; k * step <= span && k < 24; k++)
-    svg_text(out, "tick", "middle", report_trace_x_of(gantt, gantt->began + k * step * 1e-3), y + 17, "%.6g", k * step);
-  svg_text(out, "name", "middle", (LEFT + WIDTH - RIGHT) / 2, y + 36, "milliseconds");
-}
-
-static void report_trace_write(FILE *out, const struct gantt *gantt)
-{
-  fprintf(out, "<figure><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"What each rank did when\">\n", WIDTH,
-          TOP + gantt->ranks * ROW + BOTTOM);
-  for (int rank = 0; rank < gantt->ranks; rank++)
-    svg_text(out, "tick", "end", LEFT - 8, TOP + rank * ROW + ROW / 2 + 4, "rank %d", rank);
+  size_t n = 0;
   for (size_t i = 0; i < gantt->count; i++)
-    report_trace_write_box(out, gantt, &gantt->box[i]);
-  report_trace_write_axis(out, gantt);
-  fputs("</svg><figcaption>", out);
-  for (int i = 0; i <= WAITING; i++)
-    fprintf(out,
-            "<svg class=\"key%s%s\" viewBox=\"0 0 26 10\"><rect class=\"%s\" x=\"1\" width=\"24\" height=\"10\"/>"
-            "</svg>%s &nbsp; ",
-            colors[i].class ? " " : "", colors[i].class ? colors[i].class : "", colors[i].class ? "box" : "idle",
-            colors[i].label);
-  if (gantt->first == gantt->last)
-    fprintf(out, "<br>Step %lld", gantt->last);
-  else
-    fprintf(out, "<br>Steps %lld to %lld", gantt->first, gantt->last);
-  fprintf(out, " of the trace; numbers are micro-batches.%s</figcaption></figure>\n",
-          gantt->count == MAX_BOXES ? " There is more than can be drawn." : "");
-}
-
-/* Reads the last STEPS steps of the trace. */
-static void report_trace_read(FILE *file, struct gantt *gantt)
-{
-  gantt->last = -1;
-  report_trace_each_line(file, gantt, report_trace_find_last);
-  if (gantt->last < 0)
+    n += gantt->box[i].color == color && gantt->box[i].depth == depth;
+  if (n == 0)
     return;
-  gantt->first = gantt->last < STEPS ? 0 : gantt->last - STEPS + 1;
-  report_trace_each_line(file, gantt, report_trace_add_line);
-  if (gantt->count)
-    qsort(gantt->box, gantt->count, sizeof *gantt->box, report_trace_compare);
-  report_trace_set_depths(gantt);
+  struct svg_series *series = report_panel_add(panel, colors[color].label, colors[color].number, n, SVG_BOXES);
+  n = 0;
+  for (const struct box *box = gantt->box; box < gantt->box + gantt->count; box++) {
+    if (box->color != color || box->depth != depth)
+      continue;
+    struct svg_box *to = (struct svg_box *)&series->box[n];
+    char micro[32] = "";
+    if (box->micro >= 0)
+      snprintf(micro, sizeof micro, ", micro-batch %d", box->micro);
+    snprintf(to->title, sizeof to->title, "%s%s: %.4g ms from %.4g ms", box->name, micro,
+             1e3 * (box->ended - box->began), 1e3 * box->began);
+    to->mark = color <= BACKWARD ? box->micro : -1;
+    to->depth = depth;
+    ((double *)series->x)[n] = box->began;
+    ((double *)series->end)[n] = box->ended;
+    ((double *)series->y)[n++] = box->rank;
+  }
 }
 
-void report_trace(FILE *out, const struct report_run *runs, int count)
+bool report_trace_read(const struct report *report, const struct report_run *run, struct report_panel *panel)
+{
+  char *path = trm_format("%s/trace.json", run->path);
+  FILE *file = fopen(path, "r");
+  struct gantt gantt = {.last = -1, .window = report->window};
+  trm_free(path);
+  if (!file)
+    return false;
+  report_trace_each_line(file, &gantt, report_trace_find_last);
+  gantt.first = gantt.last < STEPS ? 0 : gantt.last - STEPS + 1;
+  if (gantt.last >= 0)
+    report_trace_each_line(file, &gantt, report_trace_add_line);
+  fclose(file);
+  if (gantt.count)
+    qsort(gantt.box, gantt.count, sizeof *gantt.box, report_trace_compare);
+  report_trace_set_depths(&gantt);
+  for (int depth = 0; depth <= MAX_DEPTH; depth++)
+    for (int color = 0; color < COLORS; color++)
+      report_trace_add_color(&gantt, color, depth, panel);
+  for (int rank = 0; rank < gantt.ranks; rank++)
+    report_panel_add_row(panel, trm_format("rank %d", rank));
+  panel->plot.x_label = "time";
+  panel->plot.x_unit = SVG_SECONDS;
+  if (isnan(gantt.window[0]) && gantt.first < gantt.last)
+    snprintf(panel->title, sizeof panel->title, "Steps %lld to %lld of the trace; numbers are micro-batches.%s",
+             gantt.first, gantt.last, gantt.count == MAX_BOXES ? " Not all is drawn." : "");
+  else if (isnan(gantt.window[0]))
+    snprintf(panel->title, sizeof panel->title, "Step %lld of the trace; numbers are micro-batches.", gantt.last);
+  else
+    snprintf(panel->title, sizeof panel->title, "From %.4g s to %.4g s of the trace.%s", gantt.window[0],
+             gantt.window[1], gantt.count == MAX_BOXES ? " Not all is drawn." : "");
+  trm_free(gantt.box);
+  return gantt.count > 0;
+}
+
+static void report_trace_write(FILE *out, struct report_panel *panel)
+{
+  struct svg_plot *plot = &panel->plot;
+  struct svg_notes notes;
+  plot->width = WIDTH;
+  plot->height = svg_rows_height(plot->rows, plot->rows > 32 ? LOW_ROW : ROW);
+  plot->title = "What each rank did when";
+  fputs("<figure>", out);
+  svg_plot(out, plot, &notes);
+  fputs("<figcaption>", out);
+  for (int i = 0; i < plot->count; i++) {
+    bool earlier = false;
+    for (int k = 0; k < i; k++)
+      earlier |= plot->series[k].label == plot->series[i].label;
+    if (earlier)
+      continue;
+    fputs("<svg class=\"key\" viewBox=\"0 0 26 10\">", out);
+    svg_box_key(out, plot->series[i].number, 1, 0, 24);
+    fprintf(out, "</svg>%s &nbsp; ", plot->series[i].label);
+  }
+  fprintf(out, "<br>%s</figcaption></figure>\n", panel->title);
+}
+
+void report_trace(FILE *out, const struct report *report)
 {
   bool begun = false;
-  for (int i = 0; i < count; i++) {
-    char *path = trm_format("%s/trace.json", runs[i].path);
-    FILE *file = fopen(path, "r");
-    struct gantt gantt = {0};
-    if (file) {
-      report_trace_read(file, &gantt);
-      fclose(file);
-    }
-    if (gantt.count) {
+  for (int g = 0; g < report->groups; g++) { /* of several seeds one */
+    struct report_panel panel = {.capacity = 0};
+    const struct report_run *run = report->group[g].run[0];
+    if (report_trace_read(report, run, &panel)) {
       if (!begun)
         fputs("<h2>Schedule</h2>\n", out);
       begun = true;
-      markup_print(out, "<h3>%s</h3>\n", runs[i].name);
-      report_trace_write(out, &gantt);
+      markup_print(out, "<h3>%s</h3>\n", run->name);
+      report_trace_write(out, &panel);
     }
-    trm_free(gantt.box);
-    trm_free(path);
+    report_panel_free(&panel);
   }
 }

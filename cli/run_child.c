@@ -51,12 +51,15 @@ void run_child_listen(void)
     sigaction(numbers[i], &action, NULL);
 }
 
-int run_child_start(struct run_child *child, char *const *words, bool quiet)
+int run_child_start(struct run_child *child, char *const *words, const char *output)
 {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  for (int fd = 0; quiet && fd <= 2; fd++)
-    posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
+  if (output) {
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+  }
   const int reason = posix_spawnp(&child->pid, words[0], &files, NULL, words, environ);
   posix_spawn_file_actions_destroy(&files);
   child->runs = reason == 0;
@@ -70,12 +73,17 @@ static void child_reap(struct run_child *children, int count)
       children[i].runs = false;
 }
 
+static int child_count(const struct run_child *children, int count)
+{
+  int running = 0;
+  for (int i = 0; i < count; i++)
+    running += children[i].runs;
+  return running;
+}
+
 bool run_child_any_runs(const struct run_child *children, int count)
 {
-  for (int i = 0; i < count; i++)
-    if (children[i].runs)
-      return true;
-  return false;
+  return child_count(children, count) > 0;
 }
 
 void run_child_signal(const struct run_child *children, int count, int number)
@@ -92,14 +100,15 @@ static double child_clock(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-int run_child_wait(struct run_child *children, int count, double seconds)
+/* Waits while more than so many of them run. */
+static int child_wait(struct run_child *children, int count, int running, double seconds)
 {
   const double end = child_clock() + seconds;
   for (double left = seconds; left > 0; left = end - child_clock()) {
     struct pollfd input = {.fd = message_pipe[0], .events = POLLIN};
     struct message message;
     child_reap(children, count);
-    if (count > 0 && !run_child_any_runs(children, count))
+    if (count > 0 && child_count(children, count) <= running)
       return 0;
     if (poll(&input, 1, (int)(1000 * left) + 1) <= 0 || read(message_pipe[0], &message, sizeof message) <= 0 ||
         message.number == SIGCHLD)
@@ -110,6 +119,17 @@ int run_child_wait(struct run_child *children, int count, double seconds)
   }
   child_reap(children, count);
   return 0;
+}
+
+int run_child_wait(struct run_child *children, int count, double seconds)
+{
+  return child_wait(children, count, 0, seconds);
+}
+
+int run_child_wait_any(struct run_child *children, int count, double seconds)
+{
+  const int running = child_count(children, count);
+  return child_wait(children, count, running > 0 ? running - 1 : 0, seconds);
 }
 
 int run_child_exit_status(const struct run_child *child)

@@ -1,4 +1,4 @@
-/* Child processes of `trireme run`, and signals to it, which it passes on to them. */
+/* Child processes of `trireme run` and `trireme sweep`, and signals to it, which it passes on to them. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,12 +12,15 @@ struct run_child {
 
 /* From now on SIGTERM, SIGINT and SIGUSR1 end run_child_wait, not the process. */
 void run_child_listen(void);
-/* Starts a program by its words, which end with NULL. quiet: without input and output. */
-int run_child_start(struct run_child *child, char *const *words, bool quiet);
+/* Starts a program by its words, which end with NULL. output: a file that gets its output and messages, and it has no
+ * input; NULL: it has those of this process. */
+int run_child_start(struct run_child *child, char *const *words, const char *output);
 /* Waits until all of them have ended, a signal has come, or for so many seconds. Passes a signal on to those that run,
  * unless the terminal has: as SIGUSR1, which every launcher forwards, while some end the ranks at once on SIGTERM.
  * Returns the signal; 0: none has come. No children: waits for a signal. */
 int run_child_wait(struct run_child *children, int count, double seconds);
+/* The same, until one of those that run has ended. */
+int run_child_wait_any(struct run_child *children, int count, double seconds);
 bool run_child_any_runs(const struct run_child *children, int count);
 /* Sends a signal to those that run. */
 void run_child_signal(const struct run_child *children, int count, int number);

@@ -77,7 +77,7 @@ static int hosts_run(const struct run_hosts *hosts, const struct run_words *word
   setenv("SLURM_OVERLAP", "1", 1); /* srun waits for no step that ends on a lost node */
   for (int i = 0; i < hosts->count; i++) {
     char **list = run_words_on_host(words, hosts->name[i], program);
-    if (run_child_start(&child[i], list, true) != TRM_OK)
+    if (run_child_start(&child[i], list, "/dev/null") != TRM_OK)
       child[i].status = -1;
     run_words_free(list);
   }

@@ -47,7 +47,8 @@ static struct run_file run_state_look(const char *run, const char *name)
 void run_files_look(const char *run, struct run_files *files)
 {
   *files = (struct run_files){.config = run_state_look(run, "config.yaml"),
-                              .summary = run_state_look(run, "summary.json")};
+                              .summary = run_state_look(run, "summary.json"),
+                              .lease = run_state_look(run, "lease")};
   char *path = trm_format("%s/checkpoints/last.h5", run);
   if (readlink(path, files->newest, sizeof files->newest - 1) < 0)
     files->newest[0] = '\0';

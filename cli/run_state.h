@@ -22,6 +22,7 @@ struct run_files {
     ino_t number;
     struct timespec written;
   } config, summary; /* config.yaml: when training begins; summary.json: at its end */
+  struct run_file lease; /* renewed while the process runs that writes to the directory (core/lease.h) */
   char newest[64];   /* the name of the newest checkpoint */
 };
 

@@ -1,4 +1,4 @@
-/* Line plots as SVG. */
+/* Plots as SVG. */
 #include "cli/svg.h"
 
 #include <math.h>
@@ -38,8 +38,10 @@ const char svg_style[] =
   ".tick,.name{fill:#5b6570}.label{fill:#1c2126}"
   "svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
   ".line,.thin,.lead{fill:none;stroke:currentColor;stroke-linejoin:round;stroke-linecap:round;stroke-width:2}"
-  ".thin{stroke-width:1;opacity:.3}.lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
-  ".dot,.bar,.box{fill:currentColor}.dot{stroke:#fff;stroke-width:1}.box{stroke:#fff;stroke-width:.5}\n";
+  ".band{fill:currentColor;stroke:none;opacity:.18}.thin{stroke-width:1;opacity:.3}"
+  ".lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
+  ".dot,.bar,.box{fill:currentColor}.dot{stroke:#fff;stroke-width:1}.box{stroke:#fff;stroke-width:.5}"
+  ".idle{fill:#fff;stroke:#9aa5b0;stroke-width:.5}.in{fill:#fff;font-size:11px}\n";
 
 static double svg_to_pixel(const struct axis *a, double value)
 {
@@ -92,12 +94,15 @@ static bool svg_range_of(const struct svg_plot *plot, bool vertical, double *low
   *high = -INFINITY;
   for (int s = 0; s < plot->count; s++)
     for (size_t i = 0; i < plot->series[s].n; i++) {
-      const double v = vertical ? plot->series[s].y[i] : plot->series[s].x[i];
-      if (isfinite(v) && isfinite(plot->series[s].y[i])) {
-        *low = fmin(*low, v);
-        *high = fmax(*high, v);
+      const struct svg_series *one = &plot->series[s];
+      const double v = vertical ? one->y[i] : one->x[i];
+      if (isfinite(v) && isfinite(one->y[i])) {
+        *low = fmin(*low, vertical && one->low ? fmin(v, one->low[i]) : v);
+        *high = fmax(*high, vertical && one->high ? fmax(v, one->high[i]) : !vertical && one->end ? one->end[i] : v);
       }
     }
+  if (plot->rows && !(*low <= *high)) /* rows of bars that are not reached */
+    *low = *high = 0;
   return *low <= *high;
 }
 
@@ -127,8 +132,15 @@ static void svg_set_axis_x(struct canvas *c)
   double low, high;
   svg_range_of(c->plot, false, &low, &high);
   svg_choose_unit(a, c->plot->x_unit, high);
-  /* the axis of progress begins at 0 */
-  a->low = fmin(0, low / a->unit);
+  a->logarithmic = c->plot->may_log_x && low > 0 && high / low > 12;
+  if (a->logarithmic) {
+    a->low = low / a->unit;
+    a->high = high / a->unit;
+    svg_ticks_logarithmic(a);
+    return;
+  }
+  /* the axis of progress begins at 0, that of intervals with them */
+  a->low = c->plot->series[0].form == SVG_BOXES ? low / a->unit : fmin(0, low / a->unit);
   a->high = high > low || high > 0 ? high / a->unit : a->low + 1;
   svg_ticks_linear(a, 6);
 }
@@ -137,6 +149,11 @@ static void svg_set_axis_y(struct canvas *c)
 {
   struct axis *a = &c->y;
   double low, high;
+  if (c->plot->rows) {
+    *a = (struct axis){.low = c->plot->rows - 0.5, .high = -0.5, .from = a->from, .to = a->to, .unit = 1,
+                       .unit_name = ""};
+    return;
+  }
   svg_range_of(c->plot, true, &low, &high);
   svg_choose_unit(a, c->plot->y_unit, high);
   low /= a->unit;
@@ -187,24 +204,98 @@ static const char *svg_tick_text(const struct axis *a, double tick, char text[32
   return text;
 }
 
+/* -- rows */
+
+enum { NAME_LETTERS = 8 }; /* of the longest name beside the rows; longer ones are above them */
+
+static bool svg_names_above(const struct svg_plot *plot)
+{
+  size_t longest = 0;
+  for (int r = 0; r < plot->rows; r++)
+    longest = strlen(plot->row[r]) > longest ? strlen(plot->row[r]) : longest;
+  return longest > NAME_LETTERS;
+}
+
+static double svg_row_height(const struct canvas *c)
+{
+  return (c->y.from - c->y.to) / c->plot->rows;
+}
+
+/* Sets the upper and lower edge of what is drawn in a row. */
+static void svg_row_edges(const struct canvas *c, double row, double *top, double *bottom)
+{
+  const double height = svg_row_height(c), middle = svg_to_pixel(&c->y, row), gap = height > 12 ? 2 : 0.5;
+  *top = middle - height / 2 + (svg_names_above(c->plot) ? 17 : gap);
+  *bottom = middle + height / 2 - gap;
+}
+
+/* Low rows have the names of some. */
+static void svg_draw_row_names(struct canvas *c)
+{
+  const bool above = svg_names_above(c->plot);
+  const int every = c->plot->rows ? (int)ceil(12 / svg_row_height(c)) : 1;
+  for (int r = 0; r < c->plot->rows; r += every) {
+    const double middle = svg_to_pixel(&c->y, r);
+    fprintf(c->out, "<text class=\"%s\" text-anchor=\"%s\" x=\"%.1f\" y=\"%.1f\">", above ? "label" : "tick",
+            above ? "start" : "end", above ? c->x.from : c->x.from - 8.0,
+            above ? middle - svg_row_height(c) / 2 + 13 : middle + 4);
+    markup_text(c->out, c->plot->row[r]);
+    fputs("</text>\n", c->out);
+  }
+}
+
+static void svg_draw_bars(struct canvas *c, const struct svg_series *s)
+{
+  for (size_t i = 0; i < s->n; i++) {
+    double top, bottom;
+    svg_row_edges(c, s->y[i], &top, &bottom);
+    if (isfinite(s->x[i]))
+      fprintf(c->out, "<rect class=\"bar s%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n",
+              s->number % SVG_COLORS, c->x.from, top, svg_to_pixel(&c->x, s->x[i]) - c->x.from, bottom - top);
+    else
+      svg_text(c->out, "tick", "start", c->x.from + 4, (top + bottom) / 2 + 4, "not reached");
+  }
+}
+
+static void svg_draw_boxes(struct canvas *c, const struct svg_series *s)
+{
+  for (size_t i = 0; i < s->n; i++) {
+    double top, bottom;
+    svg_row_edges(c, s->y[i], &top, &bottom);
+    const double inset = fmin(4 * s->box[i].depth, 0.35 * (bottom - top));
+    const double x = svg_to_pixel(&c->x, s->x[i]), width = fmax(svg_to_pixel(&c->x, s->end[i]) - x, 0.3);
+    char class[16] = "idle";
+    if (s->number >= 0)
+      snprintf(class, sizeof class, "box s%d", s->number % SVG_COLORS);
+    fprintf(c->out, "<g><rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"><title>", class, x,
+            top + inset, width, bottom - top - 2 * inset);
+    markup_text(c->out, s->box[i].title);
+    fputs("</title></rect>", c->out);
+    if (s->box[i].mark >= 0 && bottom - top > 12 && width > (s->box[i].mark > 9 ? 17 : 10))
+      svg_text(c->out, "in", "middle", x + width / 2, (top + bottom) / 2 + 4, "%d", s->box[i].mark);
+    fputs("</g>\n", c->out);
+  }
+}
+
 static void svg_draw_axes(struct canvas *c)
 {
   char text[32];
+  svg_draw_row_names(c);
   for (int i = 0; i < c->y.tick_count; i++) {
     const double y = svg_to_pixel(&c->y, c->y.ticks[i] * c->y.unit);
-    svg_line(c->out, "grid", LEFT, y, c->x.to, y);
+    svg_line(c->out, "grid", c->x.from, y, c->x.to, y);
     svg_text(c->out, "tick", "end", LEFT - 8, y + 4, "%s%s", svg_tick_text(&c->y, c->y.ticks[i], text),
              c->plot->y_unit == SVG_PERCENT ? "%" : "");
   }
   const int floor_y = c->plot->height - BOTTOM;
-  svg_line(c->out, "axis", LEFT, floor_y, c->x.to, floor_y);
+  svg_line(c->out, "axis", c->x.from, floor_y, c->x.to, floor_y);
   for (int i = 0; i < c->x.tick_count; i++) {
     const double x = svg_to_pixel(&c->x, c->x.ticks[i] * c->x.unit);
     svg_line(c->out, "axis", x, floor_y, x, floor_y + 4);
     svg_text(c->out, "tick", "middle", x, floor_y + 18, "%s", svg_tick_text(&c->x, c->x.ticks[i], text));
   }
   const bool has_unit = *c->x.unit_name;
-  svg_text(c->out, "name", "middle", (LEFT + c->x.to) / 2, c->plot->height - 8, "%s%s%s%s", c->plot->x_label,
+  svg_text(c->out, "name", "middle", (c->x.from + c->x.to) / 2, c->plot->height - 8, "%s%s%s%s", c->plot->x_label,
            has_unit ? " (" : "", c->x.unit_name, has_unit ? ")" : "");
 }
 
@@ -242,7 +333,7 @@ static int svg_coincide(const struct svg_series *series, int count, int i, doubl
   int same = 0;
   for (int k = i + 1; k < count; k++) {
     const struct svg_series *b = &series[k];
-    bool near = a->n == b->n && a->points == b->points;
+    bool near = a->n == b->n && a->form == b->form && !a->low == !b->low;
     for (size_t p = 0; near && p < a->n; p++)
       near = fabs(a->x[p] - b->x[p]) <= x_near && (fabs(a->y[p] - b->y[p]) <= y_near || !isfinite(a->y[p] - b->y[p]));
     same += near;
@@ -253,8 +344,8 @@ static int svg_coincide(const struct svg_series *series, int count, int i, doubl
 /* Begins a path. wider: added to the stroke's width. */
 static void svg_path_open(FILE *out, int number, const char *class, int wider)
 {
-  static const char *const dashes[] = {NULL, "6 3", "2 3", "9 3 2 3"};
-  const char *dash = dashes[number / SVG_COLORS % 4];
+  static const char *const dashes[SVG_DASHES] = {NULL, "7 3", "2 3", "9 3 2 3", "14 3 2 3 2 3"};
+  const char *dash = strcmp(class, "line") == 0 ? dashes[number % SVG_DASHES] : NULL;
   fprintf(out, "<path class=\"%s s%d\"", class, number % SVG_COLORS);
   if (wider)
     fprintf(out, " style=\"stroke-width:%d\"", 2 + wider);
@@ -267,6 +358,14 @@ void svg_key(FILE *out, int number, double x, double y, double length)
 {
   svg_path_open(out, number, "line", 0);
   fprintf(out, "M%.1f,%.1fh%.1f\"/>", x, y, length);
+}
+
+void svg_box_key(FILE *out, int number, double x, double y, double width)
+{
+  char class[16] = "idle";
+  if (number >= 0)
+    snprintf(class, sizeof class, "box s%d", number % SVG_COLORS);
+  fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"10\"/>", class, x, y, width);
 }
 
 /* Draws all points, or of each half pixel the first, the lowest, the highest and the last, which looks the same.
@@ -332,6 +431,40 @@ static double svg_path_means(struct canvas *c, const struct svg_series *s)
   return pen.y;
 }
 
+/* Draws the band of a series, of the means of each window where the line is one of means. */
+static void svg_draw_band(struct canvas *c, const struct svg_series *s, bool means)
+{
+  for (size_t from = 0, to; from < s->n; from = to) {
+    while (from < s->n && !isfinite(s->y[from]))
+      from++;
+    for (to = from; to < s->n && isfinite(s->y[to]);)
+      to++;
+    if (from == to)
+      break;
+    double *edge = trm_alloc(3 * (to - from) * sizeof *edge, "report: a band");
+    size_t n = 0;
+    for (size_t i = from; i < to; n++) {
+      double points = 0, sum[3] = {0};
+      for (const size_t first = i; i < to && (i == first || (means && svg_window_of(s, i) == svg_window_of(s, first)));
+           i++, points++) {
+        sum[0] += s->x[i];
+        sum[1] += s->low[i];
+        sum[2] += s->high[i];
+      }
+      for (int k = 0; k < 3; k++)
+        edge[3 * n + (size_t)k] = sum[k] / points;
+    }
+    fprintf(c->out, "<path class=\"band s%d\" d=\"M", s->number % SVG_COLORS);
+    for (size_t i = 0; i < 2 * n; i++) {
+      const double *at = &edge[3 * (i < n ? i : 2 * n - 1 - i)];
+      fprintf(c->out, "%s%.1f,%.1f", i ? " " : "", svg_to_pixel(&c->x, at[0]), svg_to_pixel(&c->y, at[i < n ? 2 : 1]));
+    }
+    fputs("Z\"/>\n", c->out);
+    trm_free(edge);
+  }
+  c->notes->banded = true;
+}
+
 struct end_label {
   const struct svg_series *series;
   double x, y; /* of the line's end */
@@ -340,10 +473,16 @@ struct end_label {
 
 static void svg_draw_dots(struct canvas *c, const struct svg_series *s, double radius)
 {
-  for (size_t i = 0; i < s->n; i++)
-    if (isfinite(s->y[i]))
+  for (size_t i = 0; i < s->n; i++) {
+    double y = svg_to_pixel(&c->y, s->y[i]), top, bottom;
+    if (c->plot->rows) {
+      svg_row_edges(c, s->y[i], &top, &bottom);
+      y = (top + bottom) / 2;
+    }
+    if (isfinite(s->y[i]) && isfinite(s->x[i]))
       fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", s->number % SVG_COLORS,
-              svg_to_pixel(&c->x, s->x[i]), svg_to_pixel(&c->y, s->y[i]), radius);
+              svg_to_pixel(&c->x, s->x[i]), y, radius);
+  }
   fprintf(c->out, "\n");
 }
 
@@ -351,6 +490,8 @@ static void svg_draw_dots(struct canvas *c, const struct svg_series *s, double r
 static double svg_draw_line(struct canvas *c, const struct svg_series *s, size_t finite, int wider)
 {
   const bool means = c->plot->means && s->n > 3 * SVG_WINDOWS && s->x[s->n - 1] > s->x[0];
+  if (s->low)
+    svg_draw_band(c, s, means);
   svg_path_open(c->out, s->number, means ? "thin" : "line", means ? 0 : wider);
   c->notes->points += finite;
   c->notes->drawn += svg_path_points(c, s);
@@ -370,6 +511,14 @@ static double svg_draw_line(struct canvas *c, const struct svg_series *s, size_t
 static void svg_draw_series(struct canvas *c, int number, struct end_label *end)
 {
   const struct svg_series *s = &c->plot->series[number];
+  *end = (struct end_label){.series = s};
+  if (c->plot->rows) {
+    if (s->form == SVG_DOTS)
+      svg_draw_dots(c, s, 3.2);
+    else
+      (s->form == SVG_BARS ? svg_draw_bars : svg_draw_boxes)(c, s);
+    return;
+  }
   /* within half a pixel; a logarithmic axis is stricter at its upper end */
   const int wider = 3 * svg_coincide(c->plot->series, c->plot->count, number,
                                      0.5 * c->x.unit * (c->x.high - c->x.low) / (c->x.to - c->x.from),
@@ -385,12 +534,11 @@ static void svg_draw_series(struct canvas *c, int number, struct end_label *end)
     } else {
       c->notes->broken = true;
     }
-  *end = (struct end_label){.series = s};
   if (!finite)
     return;
   end->x = svg_to_pixel(&c->x, s->x[last]);
   end->y = svg_to_pixel(&c->y, s->y[last]);
-  if (s->points) {
+  if (s->form == SVG_DOTS) {
     svg_draw_dots(c, s, 3.2 + 0.5 * wider);
     return;
   }
@@ -443,19 +591,32 @@ static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, si
   }
 }
 
+int svg_rows_height(int rows, int height_of_row)
+{
+  return TOP + rows * height_of_row + BOTTOM;
+}
+
+int svg_labels_height(int labels, int usual)
+{
+  const int height = TOP + (int)(LABEL_STEP * (labels + 1)) + BOTTOM;
+  return height > usual ? height : usual;
+}
+
 void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
 {
   *notes = (struct svg_notes){0};
   size_t letters = 0;
+  int lines = 0;
   for (int s = 0; s < plot->count; s++) {
     const size_t length = strlen(plot->series[s].label);
     letters = length > letters ? length : letters;
+    lines += plot->series[s].form == SVG_LINE;
   }
-  letters = letters > 20 ? 20 : letters;
+  letters = letters > 28 ? 28 : letters;
   const int max_labels = (int)((plot->height - TOP - BOTTOM) / LABEL_STEP);
-  const bool labeled = plot->labels && plot->count > 1 && plot->count <= max_labels;
+  const bool labeled = plot->labels && lines > 1 && lines <= max_labels;
   struct canvas c = {.out = out, .plot = plot, .notes = notes};
-  c.x.from = LEFT;
+  c.x.from = plot->rows && svg_names_above(plot) ? 12 : LEFT;
   c.x.to = plot->width - (labeled ? 40 + 6.6 * (double)letters : 16);
   c.y.from = plot->height - BOTTOM;
   c.y.to = TOP;
@@ -473,7 +634,7 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
     int n = 0;
     for (int s = 0; s < plot->count; s++) {
       svg_draw_series(&c, s, &labels[n]);
-      n += labels[n].x > 0;
+      n += labels[n].x > 0 && plot->series[s].form == SVG_LINE;
     }
     if (labeled)
       svg_draw_labels(&c, labels, n, letters);

@@ -1,4 +1,5 @@
-/* Line plots as SVG. The enclosing page or picture includes svg_style. */
+/* Plots as SVG: lines with bands, dots, bars and intervals of time in rows. The enclosing page or picture includes
+ * svg_style. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,16 +7,29 @@
 #include <stdio.h>
 
 #define SVG_COLORS 7
+#define SVG_DASHES 5 /* the first seven series can be told apart in grey: those of one pattern differ in lightness */
 #define SVG_WINDOWS 80 /* means that the line over a noisy curve has */
 
 enum svg_unit { SVG_PLAIN, SVG_COUNT, SVG_SECONDS, SVG_PERCENT };
 
+/* LINE: with a band where the series has one. DOTS: no line. BARS: from 0 to x, in row y; an infinite x is "not
+ * reached". BOXES: from x to `end`, in row y. */
+enum svg_form { SVG_LINE, SVG_DOTS, SVG_BARS, SVG_BOXES };
+enum { SVG_IDLE = -1 }; /* number of a series of boxes without a color */
+struct svg_box {
+  char title[80]; /* shown under the pointer, without characters of markup */
+  int mark;       /* written into the box; -1: none */
+  int depth;      /* boxes that it lies in */
+};
+
 struct svg_series {
   const char *label;
-  int number;          /* color (modulo SVG_COLORS) and dashes */
+  int number;             /* color (modulo SVG_COLORS) and dashes (modulo SVG_DASHES) */
   size_t n;
-  const double *x, *y; /* (n), x finite and ascending; y that is not finite breaks the line */
-  bool points;         /* dots without a line */
+  const double *x, *y;    /* (n); LINE: x finite and ascending, y that is not finite breaks the line */
+  const double *low, *high, *end; /* (n) a band's edges, and the ends of boxes; NULL: none */
+  const struct svg_box *box;      /* (n) of boxes */
+  enum svg_form form;
 };
 
 struct svg_plot {
@@ -24,8 +38,11 @@ struct svg_plot {
   const char *x_label; /* "samples"; the unit is added */
   enum svg_unit x_unit, y_unit;
   bool may_log;        /* y axis: logarithmic where the values span more than a decade */
+  bool may_log_x;      /* x axis: the same */
   bool means;          /* many points are drawn thin, under a thick line of the means of SVG_WINDOWS equal windows */
   bool labels;         /* names beside the ends of the lines, where there are several */
+  const char *const *row; /* (rows) names of the rows; y is a row's number, from 0 at the top */
+  int rows;               /* 0: y is a value */
   const struct svg_series *series; /* (count) */
   int count;
 };
@@ -33,14 +50,21 @@ struct svg_plot {
 /* Facts of a drawing for its caption. */
 struct svg_notes {
   size_t points, drawn; /* drawn < points: thinned to the extremes of each half pixel */
-  bool logarithmic, averaged, broken, coincide;
+  bool logarithmic, averaged, broken, coincide, banded;
 };
+
+/* Height of a plot with so many rows, or with so many labels that more than the usual height is needed. */
+int svg_rows_height(int rows, int height_of_row);
+int svg_labels_height(int labels, int usual);
 
 /* Writes an <svg> element of plot->width x plot->height. */
 void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes);
 
 /* Draws the line of a legend's entry: series `number`, from (x, y) to the right. */
 void svg_key(FILE *out, int number, double x, double y, double length);
+
+/* Draws a box of the legend, (x, y) its upper left corner. */
+void svg_box_key(FILE *out, int number, double x, double y, double width);
 
 /* A line of a class of svg_style. */
 void svg_line(FILE *out, const char *class, double x1, double y1, double x2, double y2);

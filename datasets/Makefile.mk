@@ -11,6 +11,7 @@ libtrireme_la_SOURCES += \
 	datasets/checkpoint_verify.c \
 	datasets/checkpoint_verify.h \
 	datasets/datasets.h \
+	datasets/clusters.c \
 	datasets/digits.c \
 	datasets/digits.h \
 	datasets/digits_draw.c \

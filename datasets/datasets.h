@@ -14,6 +14,8 @@ extern const struct trm_checkpoint_ops trm_checkpoint_hdf5;
 /* Initializes HDF5. Must be called before MPI_Init: if HDF5 is initialized later, its clean-up runs in MPI_Finalize,
  * where it crashes on files that could not be written. */
 void trm_hdf5_init(void);
+/* Writes the version of the HDF5 library: "1.10.8". */
+void trm_hdf5_version(char text[32]);
 
 /* Request to an importer: one row of the table in datasets/import.c makes or imports one data set. */
 struct trm_import_request {
@@ -22,8 +24,10 @@ struct trm_import_request {
   const char *out;          /* the HDF5 file to write; refused if it exists unless overwrite */
   bool overwrite;
   int compress;             /* deflate level 0..9 */
-  uint64_t seed;            /* digits; libsvm, csv: of the random split */
-  uint64_t train, test;     /* digits: samples of each split (0: 60,000 and 10,000) */
+  uint64_t seed;            /* digits, clusters; libsvm, csv: of the random split */
+  uint64_t train, test;     /* digits, clusters: samples of each split (0: 60,000, of clusters 128,000; 10,000) */
+  uint64_t clusters, classes, features; /* clusters: how many (0: 32, 4, 512) */
+  double noise;             /* clusters: standard deviation in every dimension */
   double test_part;         /* fraction of a single file's rows for the test split, [0, 1); negative: the source's
                                default (text 0.1, else 0) */
   const char *split;        /* which rows: "random" (libsvm, csv: NULL), stratified by class; "last" (text: NULL) */
@@ -39,10 +43,13 @@ struct trm_importer {
   const char *name; /* "mnist" */
   int (*run)(const struct trm_import_request *request);
 };
-extern const struct trm_importer trm_importer_table[]; /* ends with a row whose name is NULL; `digits` is in it too */
+extern const struct trm_importer trm_importer_table[]; /* ends with a row whose name is NULL; `digits` and `clusters` are in it too */
 
 /* Prints the description of a data set or a checkpoint. check: reads everything and verifies checksums and digest. */
 int trm_data_info(const char *path, bool check, bool json);
+
+/* Reads the digest that a data set was written with; "": it has none. Errors name the file. */
+int trm_data_digest(const char *path, char digest[65]);
 
 /* Predictions of a model. All arrays are owned by the caller. */
 struct trm_predictions {

@@ -39,6 +39,14 @@ void trm_hdf5_init(void)
   H5open();
 }
 
+void trm_hdf5_version(char text[32])
+{
+  unsigned major = 0, minor = 0, release = 0;
+  H5_LOCKED;
+  H5get_libversion(&major, &minor, &release);
+  snprintf(text, 32, "%u.%u.%u", major, minor, release);
+}
+
 int h5_lock(void)
 {
   pthread_once(&lock_once, h5_lock_init);

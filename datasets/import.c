@@ -11,6 +11,7 @@
 
 const struct trm_importer trm_importer_table[] = {
   {"digits", trm_import_digits},
+  {"clusters", trm_import_clusters},
   {"mnist", trm_import_mnist},
   {"cifar10", trm_import_cifar10},
   {"libsvm", trm_import_libsvm},

@@ -6,6 +6,7 @@
 #include "datasets/format.h"
 
 int trm_import_digits(const struct trm_import_request *request);
+int trm_import_clusters(const struct trm_import_request *request);
 int trm_import_mnist(const struct trm_import_request *request);
 int trm_import_cifar10(const struct trm_import_request *request);
 int trm_import_libsvm(const struct trm_import_request *request);

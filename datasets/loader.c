@@ -1,4 +1,5 @@
 /* The data set contract over HDF5: opening, storing and fetching a split. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/context.h"
@@ -395,6 +396,19 @@ static int loader_has_split(const char *path, enum trm_split split, bool *has)
   TRM_CHECK(h5_open(path, H5_DATASET, NULL, &file));
   *has = h5_exists(file, trm_split_name(split));
   h5_close(file);
+  return TRM_OK;
+}
+
+int trm_data_digest(const char *path, char digest[65])
+{
+  struct data_head head;
+  hid_t file;
+  TRM_CHECK(h5_open(path, H5_DATASET, NULL, &file));
+  const int status = data_head_read(&head, file, path);
+  h5_close(file);
+  TRM_CHECK(status);
+  snprintf(digest, 65, "%s", head.digest ? head.digest : "");
+  data_head_free(&head);
   return TRM_OK;
 }
 

@@ -1,5 +1,10 @@
 # To add an experiment: the names of its files, one per line.
 EXTRA_DIST += \
+	experiments/README.md \
+	experiments/check.awk \
+	experiments/check.sh \
+	experiments/lib.sh
+EXTRA_DIST += \
 	experiments/quickstart/README.md \
 	experiments/quickstart/config.yaml \
 	experiments/quickstart/quickstart.sbatch
@@ -36,16 +41,78 @@ EXTRA_DIST += \
 	experiments/pipedream-versions/run.sh \
 	experiments/pipedream-versions/table.md
 EXTRA_DIST += \
-	experiments/staleness-rate/README.md \
-	experiments/staleness-rate/config.yaml \
-	experiments/staleness-rate/curves.svg \
-	experiments/staleness-rate/run.sh \
-	experiments/staleness-rate/runs.csv \
-	experiments/staleness-rate/table.md
+	experiments/08-local-sgd/README.md \
+	experiments/08-local-sgd/config.yaml \
+	experiments/08-local-sgd/methods.txt \
+	experiments/08-local-sgd/run.sh \
+	experiments/08-local-sgd/runs.csv \
+	experiments/08-local-sgd/table.md \
+	experiments/08-local-sgd/tune.csv
 EXTRA_DIST += \
-	experiments/local-sgd/README.md \
-	experiments/local-sgd/config.yaml \
-	experiments/local-sgd/methods.txt \
-	experiments/local-sgd/run.sh \
-	experiments/local-sgd/runs.csv \
-	experiments/local-sgd/table.md
+	experiments/a2cid2-ring/README.md \
+	experiments/a2cid2-ring/config.yaml \
+	experiments/a2cid2-ring/run.sh \
+	experiments/a2cid2-ring/table.md \
+	experiments/a2cid2-ring/variants.txt
+EXTRA_DIST += \
+	experiments/01-staleness-rate/README.md \
+	experiments/01-staleness-rate/config.yaml \
+	experiments/01-staleness-rate/expected.json \
+	experiments/01-staleness-rate/paper.sbatch \
+	experiments/01-staleness-rate/picture.svg \
+	experiments/01-staleness-rate/run.sh \
+	experiments/01-staleness-rate/short.txt \
+	experiments/01-staleness-rate/table.md \
+	experiments/01-staleness-rate/variants.txt
+EXTRA_DIST += \
+	experiments/02-elastic-averaging/README.md \
+	experiments/02-elastic-averaging/config.yaml \
+	experiments/02-elastic-averaging/expected.json \
+	experiments/02-elastic-averaging/paper.sbatch \
+	experiments/02-elastic-averaging/picture.svg \
+	experiments/02-elastic-averaging/run.sh \
+	experiments/02-elastic-averaging/table.md \
+	experiments/02-elastic-averaging/variants.txt
+EXTRA_DIST += \
+	experiments/05-delay-compensation/README.md \
+	experiments/05-delay-compensation/config.yaml \
+	experiments/05-delay-compensation/expected.json \
+	experiments/05-delay-compensation/paper.sbatch \
+	experiments/05-delay-compensation/picture.svg \
+	experiments/05-delay-compensation/run.sh \
+	experiments/05-delay-compensation/table.md \
+	experiments/05-delay-compensation/variants.txt
+EXTRA_DIST += \
+	experiments/06-error-feedback/README.md \
+	experiments/06-error-feedback/config.yaml \
+	experiments/06-error-feedback/expected.json \
+	experiments/06-error-feedback/paper.sbatch \
+	experiments/06-error-feedback/picture.svg \
+	experiments/06-error-feedback/run.sh \
+	experiments/06-error-feedback/table.md \
+	experiments/06-error-feedback/variants.txt
+EXTRA_DIST += \
+	experiments/09-batch-size/README.md \
+	experiments/09-batch-size/config.yaml \
+	experiments/09-batch-size/expected.json \
+	experiments/09-batch-size/paper.sbatch \
+	experiments/09-batch-size/picture.svg \
+	experiments/09-batch-size/run.sh \
+	experiments/09-batch-size/table.md \
+	experiments/09-batch-size/variants.txt
+EXTRA_DIST += \
+	experiments/12-groups/README.md \
+	experiments/12-groups/config.yaml \
+	experiments/12-groups/expected.json \
+	experiments/12-groups/paper.sbatch \
+	experiments/12-groups/picture.svg \
+	experiments/12-groups/run.sh \
+	experiments/12-groups/table.md
+EXTRA_DIST += \
+	experiments/14-momentum-workers/README.md \
+	experiments/14-momentum-workers/config.yaml \
+	experiments/14-momentum-workers/expected.json \
+	experiments/14-momentum-workers/paper.sbatch \
+	experiments/14-momentum-workers/picture.svg \
+	experiments/14-momentum-workers/run.sh \
+	experiments/14-momentum-workers/table.md

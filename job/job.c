@@ -129,6 +129,14 @@ static int job_set_keys(const struct trm_options *options)
   return signature_set_verification_key(options->run.verify_with);
 }
 
+static void job_list_libraries(struct trm_job *job)
+{
+  trm_hdf5_version(job->hdf5_version);
+  job->libraries[0] = (struct trm_library){"mpi", trm_comm_library()};
+  job->libraries[1] = (struct trm_library){"hdf5", job->hdf5_version};
+  job->modules.libraries = job->libraries;
+}
+
 int trm_job_open(struct trm_job *job, int status)
 {
   struct trm_modules *modules = &job->modules;
@@ -151,6 +159,7 @@ int trm_job_open(struct trm_job *job, int status)
   modules->dataset = &trm_dataset_hdf5;
   modules->checkpoint = &trm_checkpoint_hdf5;
   modules->weights_read = trm_safetensors_read;
+  job_list_libraries(job);
   status = !modules->strategy ? TRM_USAGE : network->in_one_process ? TRM_OK : job_open_device(job);
   return trm_agree(modules->comm, status);
 }

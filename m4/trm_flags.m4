@@ -111,6 +111,9 @@ AC_ARG_ENABLE([werror],
   [], [enable_werror=no])
 AS_IF([test "x$enable_werror" != xno], [TRM_CFLAGS="$TRM_CFLAGS -Werror"])
 
+# For the record of a run.
+trm_flags=`AS_ECHO(["$CFLAGS $TRM_CFLAGS $OPENMP_CFLAGS"]) | sed 's/[[\\"]]/\\&/g'`
+AC_DEFINE_UNQUOTED([TRM_COMPILER_FLAGS], ["$trm_flags"], [Flags of the compiler.])
 AC_SUBST([TRM_CFLAGS])
 AC_SUBST([TRM_LDFLAGS])
 ])

@@ -1,8 +1,10 @@
 # To add a file: its name, one per line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
+	mpi/async/a2cid2.c \
+	mpi/async/a2cid2.h \
 	mpi/async/adpsgd.c \
 	mpi/async/asgd.c \
-	mpi/async/async.h \
+	mpi/async/asyncdiloco.c \
 	mpi/async/server_weights.c \
 	mpi/async/server_weights.h \
 	mpi/async/batch_assignment.c \
@@ -11,12 +13,22 @@ libtrireme_la_SOURCES += \
 	mpi/async/call_order.h \
 	mpi/async/weight_copy.c \
 	mpi/async/weight_copy.h \
+	mpi/async/dana.c \
+	mpi/async/ormo.c \
+	mpi/async/ringleader.c \
 	mpi/async/dcasgd.c \
+	mpi/async/delayed_nesterov.c \
+	mpi/async/delayed_nesterov.h \
 	mpi/async/easgd.c \
+	mpi/async/fedasync.c \
+	mpi/async/fedbuff.c \
 	mpi/async/gradient_sum.c \
 	mpi/async/gradient_sum.h \
+	mpi/async/halos.c \
 	mpi/async/hogwild.c \
 	mpi/async/keuper.c \
+	mpi/async/local_work.c \
+	mpi/async/local_work.h \
 	mpi/async/pending_update.c \
 	mpi/async/pending_update.h \
 	mpi/async/peers.c \
@@ -34,6 +46,10 @@ libtrireme_la_SOURCES += \
 	mpi/async/ssp.c \
 	mpi/async/shared_counters.c \
 	mpi/async/shared_counters.h \
+	mpi/async/stragglers.c \
+	mpi/async/stragglers.h \
+	mpi/async/topology.c \
+	mpi/async/topology.h \
 	mpi/async/worker.c \
 	mpi/async/worker.h \
 	mpi/coll/blocks.c \
@@ -61,6 +77,8 @@ libtrireme_la_SOURCES += \
 	mpi/coll/table.h \
 	mpi/coll/tree.c \
 	mpi/coll/tree.h \
+	mpi/coll/two_level.c \
+	mpi/coll/two_level.h \
 	mpi/compress/blocks.h \
 	mpi/compress/cast.c \
 	mpi/compress/compressor.c \
@@ -128,6 +146,7 @@ libtrireme_la_SOURCES += \
 	mpi/sync/losses.c \
 	mpi/sync/sync_arrays.c \
 	mpi/sync/sync_between_nodes.c \
+	mpi/sync/sync_clip.c \
 	mpi/sync/sync_node.c \
 	mpi/sync/sync_update.c \
 	mpi/sync/sync_private.h \

@@ -26,6 +26,10 @@ struct coll_choices; /* mpi/coll/choices.h */
  * the job, not owned. */
 void trm_comm_set_collectives(struct trm_comm *world, const struct coll_choices *choices);
 
+/* Bytes that this rank has sent so far to ranks of other nodes, in messages and in collectives over messages: in all of
+ * the job's communicators, apart from calls, windows and the MPI library's collectives. */
+uint64_t trm_comm_sent_between_nodes(struct trm_comm *world);
+
 /* Releases world and ends MPI. Collective. */
 void trm_comm_stop(struct trm_comm *world);
 

@@ -1,6 +1,6 @@
 /* Collectives over messages: the algorithms of mpi/coll/, over the messages of real_message.c. Each function begins
  * one and returns true, or returns false where the MPI library's own collective is to be used: as the choices of the
- * job say (mpi/coll/choices.h). Without measurements ranks of one node use the library, which copies through memory;
+ * job say (mpi/coll/choices.h). Without measurements ranks of one node use the library, but for large all-reduces;
  * between nodes go messages, which make progress while ranks compute (real_progress.c). */
 #include <string.h>
 
@@ -18,8 +18,10 @@ void trm_comm_set_collectives(struct trm_comm *world, const struct coll_choices 
 static const struct coll_ops *coll_chosen(struct trm_comm *comm, enum coll_kind kind, size_t bytes)
 {
   const struct real_comm *real = real_of(comm);
-  const struct coll_ops *ops = coll_choose(real->job->choices, kind, comm->size, real->over_messages, bytes);
-  return ops || !real_secure_has_remote(real->secure) ? ops : coll_choose(NULL, kind, comm->size, true, bytes);
+  const enum coll_domain several = real->nodes_of_several ? COLL_NODES_OF_SEVERAL : COLL_NODES;
+  const struct coll_ops *ops = coll_choose(real->job->choices, kind, comm->size,
+                                           real->over_messages ? several : COLL_NODE, bytes);
+  return ops || !real_secure_has_remote(real->secure) ? ops : coll_choose(NULL, kind, comm->size, several, bytes);
 }
 
 /* True if there is nothing to do, nor to wait for. */

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/memory.h"
 #include "mpi/real_private.h"
@@ -14,13 +15,28 @@ static int real_group_node_size(void)
   return size ? atoi(size) : 0;
 }
 
-/* True if the ranks of mpi are on several nodes. Collective over mpi. */
-static bool real_group_has_nodes(MPI_Comm mpi, const struct real_job *job)
+/* Sets over_messages, nodes and nodes_of_several. Collective over mpi. */
+static void real_group_find_nodes(struct real_comm *real, MPI_Comm mpi, const struct real_job *job)
 {
   const int size = real_group_node_size(), node = size > 0 ? job->rank / size : 0;
   int highest[] = {job->host, -job->host, node, -node};
   MPI_Allreduce(MPI_IN_PLACE, highest, 4, MPI_INT, MPI_MAX, mpi);
-  return highest[0] != -highest[1] || highest[2] != -highest[3];
+  real->over_messages = highest[0] != -highest[1] || highest[2] != -highest[3];
+  if (!real->over_messages)
+    return;
+  int ranks, own[] = {job->host, node};
+  MPI_Comm_size(mpi, &ranks);
+  int(*all)[2] = trm_alloc((size_t)ranks * sizeof *all, "nodes");
+  MPI_Allgather(own, 2, MPI_INT, all, 2, MPI_INT, mpi);
+  real->nodes = trm_alloc((size_t)ranks * sizeof *real->nodes, "nodes");
+  for (int rank = 1; rank < ranks; rank++) {
+    int same = memcmp(all[rank], all[rank - 1], sizeof *all) == 0 ? rank - 1 : 0;
+    while (memcmp(all[rank], all[same], sizeof *all) != 0)
+      same++;
+    real->nodes[rank] = same < rank ? real->nodes[same] : rank;
+    real->nodes_of_several |= same < rank;
+  }
+  trm_free(all);
 }
 
 struct trm_comm *real_wrap(MPI_Comm mpi, struct real_comm *parent, bool shares_memory)
@@ -32,7 +48,7 @@ struct trm_comm *real_wrap(MPI_Comm mpi, struct real_comm *parent, bool shares_m
   real->mpi = mpi;
   real->shares_memory = shares_memory;
   real->job = parent->job;
-  real->over_messages = real_group_has_nodes(mpi, parent->job);
+  real_group_find_nodes(real, mpi, parent->job);
   real->max_begin_bytes = parent->max_begin_bytes;
   real->group = real_ledger_group(mpi, parent);
   real->secure = real_secure_derive(parent->secure, mpi, number);
@@ -44,6 +60,7 @@ struct trm_comm *real_wrap(MPI_Comm mpi, struct real_comm *parent, bool shares_m
   real->messages = real->base;
   real->messages.ops = &real_message_ops;
   real->coll.comm = &real->messages;
+  real->coll.nodes = real->nodes;
   if (shares_memory && real->base.size > 1)
     real_node_barrier_create(real);
   return &real->base;
@@ -65,6 +82,7 @@ void real_release(struct trm_comm *comm)
     real_node_barrier_free(real);
   MPI_Comm_free(&real->mpi);
   real_secure_free(real->secure);
+  trm_free(real->nodes);
   trm_free(real);
 }
 

@@ -142,12 +142,27 @@ static void ledger_wait_until(struct trm_comm *comm, bool (*done)(void *context)
   trm_ledger_leave(before);
 }
 
+/* A wait of limited time ends by itself: each second is progress. */
+static bool ledger_wait_at_most(struct trm_comm *comm, bool (*done)(void *context), void *context, double when)
+{
+  const struct trm_ledger_call call = ledger_with_peer(comm, TRM_LEDGER_SLEEP, 0, -1);
+  const enum trm_ledger_operation before = trm_ledger_enter(&call);
+  bool met = false;
+  for (double next; !met && (next = real_clock(comm) + 1) < when; trm_ledger_add_progress())
+    met = real_wait_at_most(comm, done, context, next);
+  met = met || real_wait_at_most(comm, done, context, when);
+  if (before != TRM_LEDGER_OPERATIONS)
+    trm_ledger_leave(before);
+  return met;
+}
+
 /* A sleep ends by itself: each second is progress. */
 static void ledger_sleep_until(struct trm_comm *comm, double when, bool progress)
 {
   const struct trm_ledger_call call = ledger_with_peer(comm, TRM_LEDGER_SLEEP, 0, -1);
-  const enum trm_ledger_operation before = when - MPI_Wtime() > 1 ? trm_ledger_enter(&call) : TRM_LEDGER_OPERATIONS;
-  for (double next; (next = MPI_Wtime() + 1) < when; trm_ledger_add_progress())
+  const bool is_long = when - real_clock(comm) > 1;
+  const enum trm_ledger_operation before = is_long ? trm_ledger_enter(&call) : TRM_LEDGER_OPERATIONS;
+  for (double next; (next = real_clock(comm) + 1) < when; trm_ledger_add_progress())
     real_sleep_until(comm, next, progress);
   real_sleep_until(comm, when, progress);
   if (before != TRM_LEDGER_OPERATIONS)
@@ -234,7 +249,7 @@ static void ledger_call_begin(struct trm_calls *calls, int owner, void *head, co
     .operation = TRM_LEDGER_CALL, .bytes = in_bytes + out_bytes, .peer = owner});
 }
 
-_Static_assert(sizeof(struct trm_comm_ops) == 38 * sizeof(void *), "a slot of real_ops is not in this table, too");
+_Static_assert(sizeof(struct trm_comm_ops) == 39 * sizeof(void *), "a slot of real_ops is not in this table, too");
 const struct trm_comm_ops real_ledger_ops = {
   .name = "mpi",
   .barrier = ledger_barrier,
@@ -251,6 +266,7 @@ const struct trm_comm_ops real_ledger_ops = {
   .wait = ledger_wait,
   .progress = real_progress,
   .wait_until = ledger_wait_until,
+  .wait_at_most = ledger_wait_at_most,
   .sleep_until = ledger_sleep_until,
   .split = ledger_split,
   .split_node = ledger_split_node,

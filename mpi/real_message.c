@@ -1,6 +1,7 @@
 /* Messages between ranks: point-to-point, and those of collectives over messages (real_coll.c). What goes from host to
  * host is given to MPI here, apart from calls, windows and the MPI library's own collectives. */
 #include "core/memory.h"
+#include "mpi/real.h"
 #include "mpi/real_private.h"
 
 MPI_Datatype real_type(enum trm_type type)
@@ -33,6 +34,9 @@ static size_t message_bytes(int count, MPI_Datatype type)
 void real_message_send(struct trm_request *r, int number, const void *data, int count, MPI_Datatype type, int to,
                        int tag)
 {
+  const int *nodes = r->comm->nodes;
+  if (nodes && nodes[to] != nodes[r->comm->base.rank])
+    r->comm->job->sent_between_nodes += message_bytes(count, type);
   if (real_secure_is_remote(r->comm->secure, to))
     r->sealed[number] = real_secure_send(r->comm->secure, r->comm->mpi, data, message_bytes(count, type), to, tag,
                                          &r->mpi[number]);
@@ -99,6 +103,11 @@ bool real_message_test(struct trm_request **request)
   message_end(r);
   *request = NULL;
   return true;
+}
+
+uint64_t trm_comm_sent_between_nodes(struct trm_comm *world)
+{
+  return real_of(world)->job->sent_between_nodes;
 }
 
 const struct trm_comm_ops real_message_ops = {

@@ -68,10 +68,24 @@ void real_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *c
   }
 }
 
+bool real_wait_at_most(struct trm_comm *comm, bool (*done)(void *context), void *context, double when)
+{
+  struct real_comm *real = real_of(comm);
+  for (double since = MPI_Wtime(); !done(context);) {
+    const double left = when - real_clock(comm);
+    if (left <= 0)
+      return false;
+    real_schedules_advance(real->job);
+    real_probe(real->mpi);
+    real_polling_pause(since, fmin(left, 1e-3));
+  }
+  return true;
+}
+
 /* The remaining time is computed anew after each sleep, so that a signal does not change the end. */
 void real_sleep_until(struct trm_comm *comm, double when, bool progress)
 {
-  for (double left; (left = when - MPI_Wtime()) > 0;) {
+  for (double left; (left = when - real_clock(NULL)) > 0;) {
     if (progress)
       left = fmin(left, 200e-6);
     const time_t seconds = (time_t)left;

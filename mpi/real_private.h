@@ -42,6 +42,7 @@ struct real_job {
   MPI_Errhandler window_errhandler;
   int rank, host; /* rank: in the job; host: lowest rank of the job on the same host */
   const struct coll_choices *choices; /* trm_comm_set_collectives */
+  _Atomic uint64_t sent_between_nodes; /* bytes: trm_comm_sent_between_nodes */
   struct real_progress progress;
 };
 
@@ -57,6 +58,8 @@ struct real_comm {
   uint64_t barriers_entered;         /* barriers that this rank has entered */
   struct trm_calls *attended;        /* list of those that this rank answers in wait_until */
   bool over_messages;                /* its collectives: its ranks are on several nodes. Tests set it on all ranks */
+  int *nodes;                        /* (size) of each rank: the lowest rank of its node; NULL: one node */
+  bool nodes_of_several;             /* some node has several of the ranks */
   struct trm_comm messages;          /* base with real_message_ops alone */
   struct coll coll;                  /* its collectives over messages; under the lock of job->progress */
   bool in_progress;                  /* in the list of job->progress */
@@ -173,6 +176,7 @@ void real_wait(struct trm_request **request);
 void real_probe(MPI_Comm mpi); /* makes MPI progress */
 void real_progress(struct trm_comm *comm);
 void real_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context);
+bool real_wait_at_most(struct trm_comm *comm, bool (*done)(void *context), void *context, double when);
 void real_sleep_until(struct trm_comm *comm, double when, bool progress);
 void real_pause(double since); /* yields the core in a loop that has polled since then (MPI_Wtime) */
 bool real_is_oversubscribed(void);

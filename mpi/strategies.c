@@ -1,4 +1,4 @@
-/* The table of training methods. To add one: its file in sync/ or async/, its row here. */
+/* The table of training methods. */
 #include "mpi/strategies.h"
 
 #include <string.h>
@@ -6,31 +6,9 @@
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
-#include "mpi/async/async.h"
-#include "mpi/sync/replicas.h"
 
-const struct trm_strategy_ops *const trm_strategy_table[] = {
-  &trm_strategy_sync,
-  &trm_strategy_local,
-  &trm_strategy_postlocal,
-  &trm_strategy_slowmo,
-  &trm_strategy_bmuf,
-  &trm_strategy_diloco,
-  &trm_strategy_adasum,
-  &trm_strategy_asgd,
-  &trm_strategy_hogwild,
-  &trm_strategy_groups,
-  &trm_strategy_softsync,
-  &trm_strategy_dcasgd,
-  &trm_strategy_ssp,
-  &trm_strategy_essp,
-  &trm_strategy_easgd,
-  &trm_strategy_eamsgd,
-  &trm_strategy_adpsgd,
-  &trm_strategy_sgp,
-  &trm_strategy_keuper,
-  NULL,
-};
+#define TABLE_ROW(name) &trm_strategy_##name,
+const struct trm_strategy_ops *const trm_strategy_table[] = {TRM_METHODS(TABLE_ROW) NULL};
 
 const struct trm_strategy_ops *trm_strategy_find(const char *name)
 {

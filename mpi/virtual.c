@@ -72,6 +72,7 @@ const struct trm_comm_ops virtual_ops = {
   .wait = virtual_wait,
   .progress = virtual_progress,
   .wait_until = virtual_wait_until,
+  .wait_at_most = virtual_wait_at_most,
   .notify = virtual_notify,
   .sleep_until = virtual_sleep_until_slot,
   .compute = virtual_compute,

@@ -84,11 +84,13 @@ static void fiber_push(struct virtual_net *net, struct virtual_event event)
   net->event[i] = event;
 }
 
-static struct virtual_event fiber_pop(struct virtual_net *net)
+/* Removes the event at this place of the heap. */
+static struct virtual_event fiber_remove(struct virtual_net *net, size_t i)
 {
   struct virtual_event *heap = net->event;
-  const struct virtual_event first = heap[0], last = heap[--net->events];
-  size_t i = 0;
+  const struct virtual_event removed = heap[i], last = heap[--net->events];
+  for (size_t parent; i > 0 && fiber_is_before(&last, &heap[parent = (i - 1) / 2]); i = parent)
+    heap[i] = heap[parent];
   for (size_t child; (child = 2 * i + 1) < net->events; i = child) {
     if (child + 1 < net->events && fiber_is_before(&heap[child + 1], &heap[child]))
       child++;
@@ -97,7 +99,7 @@ static struct virtual_event fiber_pop(struct virtual_net *net)
     heap[i] = heap[child];
   }
   heap[i] = last;
-  return first;
+  return removed;
 }
 
 void virtual_act_at(struct virtual_net *net, double time, void (*act)(struct virtual_net *net, void *of), void *of)
@@ -108,6 +110,14 @@ void virtual_act_at(struct virtual_net *net, double time, void (*act)(struct vir
 void virtual_resume_at(struct virtual_net *net, double time, struct virtual_fiber *fiber)
 {
   fiber_push(net, (struct virtual_event){.time = time, .fiber = fiber});
+}
+
+void virtual_resume_cancel(struct virtual_net *net, const struct virtual_fiber *fiber)
+{
+  size_t i = 0;
+  while (net->event[i].fiber != fiber)
+    i++;
+  fiber_remove(net, i);
 }
 
 /* -- the random schedule */
@@ -326,7 +336,7 @@ void virtual_park(struct virtual_net *net, virtual_describe *describe, const voi
       fiber_report_deadlock(net);
       virtual_resume_at(net, net->now, net->root);
     }
-    const struct virtual_event event = fiber_pop(net);
+    const struct virtual_event event = fiber_remove(net, 0);
     net->at_once = event.time > net->now ? 0 : net->at_once + 1;
     if (net->at_once > MAX_AT_ONCE)
       virtual_fail(net, "virtual time stands still at %.9g s: ranks wake one another without end", net->now);

@@ -40,12 +40,14 @@ struct virtual_computation {
   double left, granted; /* seconds of a core: until it ends; that it has got one for */
 };
 
-/* A fiber in wait_until. */
+/* A fiber in wait_until or wait_at_most. */
 struct virtual_waiter {
   struct virtual_rank *rank;
   struct virtual_fiber *fiber;
   bool (*until)(void *context);
   void *context;
+  bool timed; /* wait_at_most: the fiber resumes by itself at a time, unless the condition comes true before */
+  bool met;   /* it has come true */
   struct virtual_waiter *next;
 };
 
@@ -123,6 +125,8 @@ struct virtual_notes **virtual_fiber_notes(struct virtual_fiber *fiber); /* *it 
 
 void virtual_act_at(struct virtual_net *net, double time, void (*act)(struct virtual_net *net, void *of), void *of);
 void virtual_resume_at(struct virtual_net *net, double time, struct virtual_fiber *fiber);
+/* Removes the event that would resume the fiber, which has one. */
+void virtual_resume_cancel(struct virtual_net *net, const struct virtual_fiber *fiber);
 /* Runs events until one resumes the current fiber. describe(of): for reports of a deadlock. */
 void virtual_park(struct virtual_net *net, virtual_describe *describe, const void *of);
 void virtual_sleep_until(struct virtual_net *net, double time);
@@ -166,6 +170,7 @@ void virtual_request_wait(struct trm_request *request);
 bool virtual_test(struct trm_request **request);
 void virtual_wait(struct trm_request **request);
 void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context);
+bool virtual_wait_at_most(struct trm_comm *comm, bool (*done)(void *context), void *context, double when);
 void virtual_notify(struct trm_comm *comm);
 void virtual_notify_node(struct virtual_net *net, int node);
 void virtual_sleep_until_slot(struct trm_comm *comm, double when, bool progress);

@@ -118,6 +118,9 @@ static void wait_check(struct virtual_net *net, struct virtual_node *node, const
   for (struct virtual_waiter **link = &node->waiting, *waiter; (waiter = *link);)
     if ((!rank || rank == waiter->rank) && waiter->until(waiter->context)) {
       *link = waiter->next;
+      waiter->met = true;
+      if (waiter->timed)
+        virtual_resume_cancel(net, waiter->fiber);
       virtual_resume_at(net, net->now + virtual_random_delay(net), waiter->fiber);
     } else {
       link = &waiter->next;
@@ -134,6 +137,14 @@ void virtual_check_node(struct virtual_net *net, int node)
   wait_check(net, &net->node[node], NULL);
 }
 
+static void wait_append(struct virtual_waiter *waiter)
+{
+  struct virtual_waiter **end = &waiter->rank->net->node[waiter->rank->node].waiting;
+  while (*end)
+    end = &(*end)->next;
+  *end = waiter;
+}
+
 void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context)
 {
   struct virtual_rank *rank = virtual_rank_of(comm);
@@ -146,14 +157,35 @@ void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void
       virtual_sleep_until(net, net->now + virtual_random_delay(net));
     return;
   }
-  struct virtual_waiter **end = &net->node[rank->node].waiting;
-  while (*end)
-    end = &(*end)->next;
-  *end = &waiter;
+  wait_append(&waiter);
   rank->attends = true;
   virtual_calls_check(rank);
   virtual_park(net, wait_describe_condition, &waiter);
   rank->attends = false;
+}
+
+bool virtual_wait_at_most(struct trm_comm *comm, bool (*done)(void *context), void *context, double when)
+{
+  struct virtual_rank *rank = virtual_rank_of(comm);
+  struct virtual_net *net = rank->net;
+  struct virtual_waiter waiter = {
+    .rank = rank, .fiber = net->current, .until = done, .context = context, .timed = true};
+  when += virtual_random_delay(net);
+  if (done(context))
+    return true;
+  if (when <= net->now || net->events == 0 || net->event[0].time > when) { /* nothing happens before */
+    virtual_sleep_until(net, when);
+    return false;
+  }
+  wait_append(&waiter);
+  virtual_resume_at(net, when, waiter.fiber);
+  virtual_park(net, wait_describe_condition, &waiter);
+  struct virtual_waiter **link = &net->node[rank->node].waiting;
+  while (!waiter.met && *link != &waiter)
+    link = &(*link)->next;
+  if (!waiter.met)
+    *link = waiter.next;
+  return waiter.met;
 }
 
 static void wait_check_node(struct virtual_net *net, void *of)

@@ -40,13 +40,22 @@ static struct trm_comm *dry_run_comm_create(struct trm_comm *comm, int size, int
   return &created->base;
 }
 
-static struct trm_comm *dry_run_group(struct trm_comm *comm, enum trm_group group)
+/* Of `groups` groups of equal size. Each node has ranks of as many of them as it can. */
+static struct trm_comm *dry_run_divide(struct trm_comm *comm, int groups)
 {
-  const int node_ranks = dry_run_comm_of(comm)->node_ranks;
-  if (group == TRM_GROUP_SELF)
-    return dry_run_comm_create(comm, 1, 1);
-  return group == TRM_GROUP_ALL ? dry_run_comm_create(comm, comm->size, node_ranks)
-                                : dry_run_comm_create(comm, comm->size / node_ranks, 1);
+  const int node_ranks = dry_run_comm_of(comm)->node_ranks / groups;
+  return dry_run_comm_create(comm, comm->size / groups, node_ranks > 1 ? node_ranks : 1);
+}
+
+static struct trm_comm *dry_run_group(struct trm_comm *comm, enum trm_group group, const struct trm_comm *node)
+{
+  return dry_run_divide(comm, group == TRM_GROUP_SELF ? comm->size : group == TRM_GROUP_ALL ? 1 : node->size);
+}
+
+static struct trm_comm *dry_run_split(struct trm_comm *comm, int color, int key)
+{
+  (void)key;
+  return color < 0 ? NULL : dry_run_divide(comm, color + 1);
 }
 
 static struct trm_comm *dry_run_split_node(struct trm_comm *comm, enum trm_share domain)
@@ -90,6 +99,7 @@ void trm_dry_run_comm_open(struct trm_dry_run_comm *comm, int size, int node_ran
   comm->ops.broadcast = dry_run_broadcast;
   comm->ops.allgather = dry_run_allgather;
   comm->ops.group = dry_run_group;
+  comm->ops.split = dry_run_split;
   comm->ops.split_node = dry_run_split_node;
   comm->ops.release = dry_run_release;
   comm->ops.share = dry_run_share;

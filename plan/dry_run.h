@@ -11,8 +11,9 @@ struct trm_dry_run_account {
 };
 
 /* The communicator of the last of `size` ranks, node_ranks on each node (size is a multiple of it). It has the slots
- * that strategies call in create and destroy. Its collectives find equal values on all ranks. Addresses of its shared
- * arrays must not be followed. */
+ * that strategies call in create and destroy. Its collectives find equal values on all ranks: they are no sums. split
+ * takes colors for those of groups of equal size, numbered from 0, of which the last rank has the last. Addresses of
+ * its shared arrays must not be followed. */
 struct trm_dry_run_comm {
   struct trm_comm base;
   struct trm_comm_ops ops;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/status.h"
+#include "train/compatibility.h"
 
 /* A job of `ranks` ranks of one kind's machine that compute batches of `batch` samples. */
 struct hybrid_job {
@@ -92,6 +93,15 @@ static int hybrid_share(const struct trm_layout_job *job, const struct trm_rank_
   return TRM_OK;
 }
 
+/* Fails if the method cannot have shares by speed. */
+static int hybrid_check(const struct trm_layout_job *job)
+{
+  static char measured[] = "measured";
+  struct trm_options options = *job->options;
+  options.parallel.shares = measured;
+  return trm_compatibility_check(&(struct trm_run_facts){.options = &options, .strategy = job->modules->strategy});
+}
+
 int trm_hybrid_plan(const struct trm_layout_job *job, const struct trm_rank_kind kind[TRM_KINDS], bool together,
                     double limit, struct trm_hybrid *hybrid)
 {
@@ -99,6 +109,7 @@ int trm_hybrid_plan(const struct trm_layout_job *job, const struct trm_rank_kind
   const int ranks = kind[0].ranks + kind[1].ranks, nodes = together ? kind[0].nodes : kind[0].nodes + kind[1].nodes;
   double passes_s = 0, update_s = 0;
   *hybrid = (struct trm_hybrid){.step_s = 0};
+  TRM_CHECK(hybrid_check(job));
   if (batch < (size_t)ranks * (size_t)job->options->train.accumulate)
     return trm_error(TRM_USAGE, "train.batch: fewer samples than ranks of both kinds, times train.accumulate");
   TRM_CHECK(hybrid_share(job, kind, batch, hybrid));

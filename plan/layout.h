@@ -43,6 +43,7 @@ struct trm_layout_time {
   double compute_s;         /* of step_s: the passes of the busiest stage, recomputation included */
   double axis_s[TRM_AXES];  /* of step_s: communication by axis; data: the update, too; pipeline: waiting of stages */
   double traffic[TRM_AXES]; /* bytes that a rank receives in a step */
+  double between_nodes;     /* bytes of sums that it sends to other nodes or replicas, as a run's summary has them */
 };
 
 /* The job to plan. Nothing is owned. */
@@ -59,15 +60,22 @@ struct trm_layout_job {
   bool has_communicated;             /* this process has received messages: budget includes MPI's buffers */
 };
 
+/* The data axis of a stage. */
+struct trm_layout_data_axis {
+  int replica_ranks;            /* that sum their gradients in every step: of a replica, or of the axis */
+  struct trm_exchange exchange; /* between its nodes or replicas */
+};
+
 /* The model parts of a layout, one for each stage, as the last rank of the tensor axis has them: its shards are the
  * largest. */
 struct trm_layout_models {
   struct trm_schedule schedule;
   struct trm_model *model; /* (stages) */
+  struct trm_layout_data_axis *data; /* (stages) set by trm_layout_memory */
   int stages;
   struct trm_dry_run_device device; /* of the models once they are bound */
 };
-/* Creates the parts. TRM_USAGE with the reason where the model has no such layout. */
+/* Creates the parts. TRM_USAGE with the reason where the model or the method has no such layout. */
 int trm_layout_models_create(struct trm_layout_models *models, const struct trm_layout_job *job,
                              const struct trm_layout *layout);
 void trm_layout_models_free(struct trm_layout_models *models);
@@ -82,7 +90,8 @@ double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, 
 /* Sets the options of section parallel to those of the layout, except for parallel.recompute, a text. */
 void trm_layout_apply(struct trm_options *options, const struct trm_layout *layout);
 
-/* Counts the memory of a layout and binds the models to dry-run arrays, which sets the layers that recompute. */
+/* Counts the memory of a layout and binds the models to dry-run arrays, which sets the layers that recompute.
+ * TRM_USAGE: the method cannot run in it. */
 int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout *layout,
                       struct trm_layout_models *models, struct trm_layout_memory *memory);
 /* Estimates the time of a step. The models must have been bound by trm_layout_memory. */

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/balance.h"
@@ -45,14 +46,46 @@ static int layout_memory_stage_create(const struct trm_layout_job *job, const st
   return trm_model_set_values(&models->model[stage], o->train.activations);
 }
 
+/* The number of a data rank's node among those of its axis, at one place of the other axes. */
+static int layout_memory_node_number(const struct trm_layout_job *job, const struct trm_layout *layout, int stage,
+                                     int tensor, int data)
+{
+  const int node_size = job->ranks / job->nodes, tensors = layout->size[TRM_AXIS_TENSOR];
+  int number = 0;
+  for (int d = 1; d <= data; d++) {
+    const int rank = (stage * layout->size[TRM_AXIS_DATA] + d) * tensors + tensor; /* grid.h */
+    number += rank / node_size != (rank - tensors) / node_size;
+  }
+  return number;
+}
+
+/* Fails where the ranks of a copy of the model would be in replicas of different numbers (mpi/sync/replicas_create.c).
+ */
+static int layout_memory_check_replicas(const struct trm_layout_job *job, const struct trm_layout *layout)
+{
+  const int *size = layout->size;
+  if (!job->modules->strategy->local_steps || job->options->strategy.replica != TRM_REPLICA_NODE)
+    return TRM_OK;
+  for (int d = 0; d < size[TRM_AXIS_DATA]; d++)
+    for (int other = 0; other < size[TRM_AXIS_PIPELINE] * size[TRM_AXIS_TENSOR]; other++) {
+      const int stage = other / size[TRM_AXIS_TENSOR], tensor = other % size[TRM_AXIS_TENSOR];
+      if (layout_memory_node_number(job, layout, stage, tensor, d) != layout_memory_node_number(job, layout, 0, 0, d))
+        return trm_error(TRM_USAGE, "strategy.replica=node: the ranks of a copy of the model are on several nodes");
+    }
+  return TRM_OK;
+}
+
 int trm_layout_models_create(struct trm_layout_models *models, const struct trm_layout_job *job,
                              const struct trm_layout *layout)
 {
   *models = (struct trm_layout_models){.stages = layout->size[TRM_AXIS_PIPELINE]};
   models->model = trm_alloc((size_t)models->stages * sizeof *models->model, "models");
+  models->data = trm_alloc((size_t)models->stages * sizeof *models->data, "models");
   layout_memory_open_device(job, &models->device, NULL);
-  int status = trm_schedule_create(&models->schedule, layout->schedule, models->stages, layout->chunks,
-                                   (int)job->options->train.accumulate);
+  int status = layout_memory_check_replicas(job, layout);
+  if (status == TRM_OK)
+    status = trm_schedule_create(&models->schedule, layout->schedule, models->stages, layout->chunks,
+                                 (int)job->options->train.accumulate);
   for (int stage = 0; stage < models->stages && status == TRM_OK; stage++)
     status = layout_memory_stage_create(job, layout, stage, models);
   if (status != TRM_OK)
@@ -66,7 +99,9 @@ void trm_layout_models_free(struct trm_layout_models *models)
     if (models->model[stage].layer)
       trm_model_free(&models->model[stage]);
   trm_free(models->model);
+  trm_free(models->data);
   models->model = NULL;
+  models->data = NULL;
 }
 
 /* -- sizes */
@@ -118,11 +153,17 @@ static struct trm_dry_run_account *layout_memory_of_device(const struct trm_layo
   return job->machine->device_bytes > 0 ? &accounts->device : &accounts->host;
 }
 
-/* Counts the arrays of the strategy, without optimizer states in files (parallel.offload). *by_interval: checkpoints
- * read its state interval by interval. *w: the weights, which are no memory; NULL: a parameter provider has them. */
+/* What the set-up of a strategy tells, besides its memory. */
+struct layout_strategy {
+  bool by_interval;         /* checkpoints read its state interval by interval */
+  float *w;                 /* the weights, which are no memory; NULL: a parameter provider has them */
+  double local_state_bytes; /* of this rank, in checkpoints */
+};
+
+/* Counts the arrays of the strategy, without optimizer states in files (parallel.offload). */
 static int layout_memory_count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout,
                                         struct trm_model *model, struct layout_accounts *accounts,
-                                        bool *by_interval, float **w)
+                                        struct trm_layout_data_axis *axis, struct layout_strategy *made)
 {
   static char none[] = "";
   struct trm_options o = *job->options;
@@ -149,10 +190,18 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   trm_strategy_set_options(&strategy, &o);
   strategy.snapshots = trm_strategy_snapshots(&o, job->rows);
   const size_t before = trm_memory_allocated();
-  TRM_CHECK(trm_staged_arrays_create(&arrays, &strategy));
+  const bool quiet = trm_log_set_quiet(true);
+  const int status = trm_staged_arrays_create(&arrays, &strategy);
+  trm_log_set_quiet(quiet);
+  TRM_CHECK(status);
   accounts->host.bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
-  *by_interval = strategy.ops->read != NULL;
-  *w = strategy.w;
+  *made = (struct layout_strategy){.by_interval = strategy.ops->read != NULL, .w = strategy.w};
+  for (int i = 0; i < strategy.local_states; i++)
+    made->local_state_bytes += (double)strategy.local_state[i].bytes;
+  *axis = (struct trm_layout_data_axis){
+    .replica_ranks = strategy.replica ? strategy.replica->size : data.base.size, .exchange = strategy.exchange};
+  if (axis->exchange.period == 0) /* sharded arrays */
+    axis->exchange = (struct trm_exchange){.ranks = 1, .period = 1, .parts = 1};
   trm_model_share_rounded(model, strategy.w, strategy.rounded);
   trm_staged_arrays_free(&arrays);
   strategy.ops->destroy(&strategy);
@@ -232,9 +281,10 @@ static double layout_memory_largest_tensor(const struct trm_model *model)
 }
 
 /* Bytes with which rank 0 gathers the tensors of a checkpoint one by one: a whole one and another rank's slice
- * (gather.h). by_interval: the strategy gathers those of its own ranks, too. */
+ * (gather.h), also where the strategy gathers those of its own ranks; then the local states of another rank
+ * (local_state.h). */
 static double layout_memory_gather_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
-                                         const struct trm_layout_models *models, bool by_interval)
+                                         const struct trm_layout_models *models, const struct layout_strategy *made)
 {
   const bool divided = layout->size[TRM_AXIS_PIPELINE] * layout->size[TRM_AXIS_TENSOR] > 1;
   double slice = 0;
@@ -242,36 +292,33 @@ static double layout_memory_gather_bytes(const struct trm_layout_job *job, const
     slice = fmax(slice, layout_memory_largest_tensor(&models->model[s]));
   if (job->options->run.checkpoint_every < 0)
     return 0;
-  return FILE_BYTES + (divided || by_interval ? layout_memory_largest_tensor(job->full_model) + slice : 0);
+  const double tensors = divided || made->by_interval ? layout_memory_largest_tensor(job->full_model) + slice : 0;
+  return FILE_BYTES + fmax(tensors, job->ranks > 1 ? made->local_state_bytes : 0);
 }
 
 /* Bytes of rank 0's copies of the state: that from which checkpoints are written in the background (state_copy.h), and
- * those in the node's memory (buddy.h); without the local states of asynchronous methods. */
+ * those in the node's memory (buddy.h), with the local states of all ranks. */
 static double layout_memory_copy_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
-                                       const struct trm_model *model, bool by_interval)
+                                       const struct trm_model *model, const struct layout_strategy *made)
 {
   const enum trm_background_saves choice = job->options->run.background;
-  const bool whole = layout->size[TRM_AXIS_PIPELINE] * layout->size[TRM_AXIS_TENSOR] == 1 && !by_interval;
+  const bool whole = layout->size[TRM_AXIS_PIPELINE] * layout->size[TRM_AXIS_TENSOR] == 1 && !made->by_interval &&
+                     made->local_state_bytes == 0;
   struct trm_optimizer optimizer;
   const bool used = choice != TRM_BACKGROUND_NO && (choice != TRM_BACKGROUND_AUTO || whole || job->nodes == 1) &&
                     trm_state_copy_is_used(job->options, job->rows);
   const int copies = used + (job->options->run.buddy > 0 ? 2 : 0);
   if (copies == 0 || trm_optimizer_create(&optimizer, job->options, model) != TRM_OK)
     return 0;
-  return copies * sizeof(float) * (double)job->full_model->parameters * (1 + optimizer.states);
+  return copies * (sizeof(float) * (double)job->full_model->parameters * (1 + optimizer.states) +
+                   job->ranks * made->local_state_bytes);
 }
 
-/* Bytes that MPI takes to add the largest message of a bucket of gradients (mpi/sync). Ranks that share memory send
- * none. */
-static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
-                                         const struct trm_model *model)
+/* Bytes that MPI takes to add the largest message of an all-reduce between nodes (mpi/sync). Messages of other
+ * exchanges have buffers of the method's own. */
+static double layout_memory_message_sum_bytes(const struct trm_layout_job *job, const struct trm_exchange *exchange)
 {
-  const struct trm_options *o = job->options;
-  const bool shares = o->parallel.share != TRM_SHARE_NONE;
-  const int data = layout->size[TRM_AXIS_DATA], node_ranks = shares ? trm_layout_node_ranks(job, layout) : 1;
-  if (data == node_ranks || layout->zero > 0)
-    return 0;
-  return fmin((double)o->parallel.bucket, sizeof(float) * (double)model->parameters / node_ranks);
+  return exchange->rounds == 0 ? fmin((double)job->options->parallel.bucket, exchange->bytes) : 0;
 }
 
 static int layout_memory_of_stage(const struct trm_layout_job *job, const struct trm_layout *layout,
@@ -279,10 +326,10 @@ static int layout_memory_of_stage(const struct trm_layout_job *job, const struct
 {
   struct layout_accounts accounts = {.host = {.peer_bytes = 0}};
   double batches;
-  bool by_interval;
-  float *w;
-  TRM_CHECK(layout_memory_count_strategy(job, layout, &models->model[stage], &accounts, &by_interval, &w));
-  TRM_CHECK(layout_memory_count_passes(job, layout, models, stage, w, &accounts, &batches));
+  struct layout_strategy made;
+  struct trm_layout_data_axis *axis = &models->data[stage];
+  TRM_CHECK(layout_memory_count_strategy(job, layout, &models->model[stage], &accounts, axis, &made));
+  TRM_CHECK(layout_memory_count_passes(job, layout, models, stage, made.w, &accounts, &batches));
   size_t bytes[TRM_MEMORY_USES];
   for (int use = 0; use < TRM_MEMORY_USES; use++)
     bytes[use] = accounts.host.bytes[use] + accounts.device.bytes[use];
@@ -296,9 +343,9 @@ static int layout_memory_of_stage(const struct trm_layout_job *job, const struct
                (double)(bytes[TRM_MEMORY_BUFFERS] + bytes[TRM_MEMORY_UNITS]) +
                trm_layout_tied_bytes(models, stage, 0) +
                layout_memory_message_bytes(models, stage, trm_layout_micro_batch_rows(job, layout)) +
-               fmax(layout_memory_bucket_bytes(job, layout, &models->model[stage]), /* not at the same time */
-                    stage ? 0 : layout_memory_gather_bytes(job, layout, models, by_interval)) +
-               (stage ? 0 : layout_memory_copy_bytes(job, layout, &models->model[0], by_interval)),
+               fmax(layout_memory_message_sum_bytes(job, &axis->exchange), /* not at the same time */
+                    stage ? 0 : layout_memory_gather_bytes(job, layout, models, &made)) +
+               (stage ? 0 : layout_memory_copy_bytes(job, layout, &models->model[0], &made)),
              [TRM_LAYOUT_DATA] = windows * job->nodes / job->ranks + batches,
              [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] + STEP_BYTES +
                                     (job->ranks > 1 && !job->has_communicated ? PEERS_BYTES : 0) +

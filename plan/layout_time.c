@@ -199,6 +199,7 @@ void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *
     stage_cost_compute(&r.ctx, s, stage);
     update = fmax(update, ranks_per_core * stage->update_s);
     time->traffic[TRM_AXIS_DATA] = fmax(time->traffic[TRM_AXIS_DATA], stage->data_bytes);
+    time->between_nodes = fmax(time->between_nodes, stage->between_nodes);
     time->traffic[TRM_AXIS_TENSOR] = fmax(time->traffic[TRM_AXIS_TENSOR], stage->tensor_bytes);
     time->traffic[TRM_AXIS_PIPELINE] = fmax(time->traffic[TRM_AXIS_PIPELINE], stage->pipeline_bytes);
   }

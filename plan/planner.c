@@ -100,10 +100,25 @@ static int planner_measure(struct trm_planner *p, struct trm_machine_bench *benc
   return TRM_OK;
 }
 
+/* Fails if the layout cannot be combined with the job's method and options. */
+static int planner_check_layout(const struct trm_planner *p, const struct trm_layout *layout)
+{
+  struct trm_options options = *p->job.options;
+  trm_layout_apply(&options, layout);
+  const struct trm_run_facts facts = {.options = &options,
+                                      .strategy = p->job.modules->strategy,
+                                      .stages = layout->size[TRM_AXIS_PIPELINE],
+                                      .tensor_ranks = layout->size[TRM_AXIS_TENSOR],
+                                      .device_memory = p->machine->device_bytes > 0,
+                                      .plans = true};
+  return trm_compatibility_check(&facts);
+}
+
 /* Computes memory and time of a layout. TRM_USAGE: it is not valid. */
 static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_planned *planned)
 {
   struct trm_layout_models models;
+  TRM_CHECK(planner_check_layout(p, &planned->layout));
   TRM_CHECK(trm_layout_models_create(&models, &p->job, &planned->layout));
   int status = TRM_OK;
   if (bench)
@@ -142,7 +157,7 @@ static int planner_add_schedule(struct trm_planner *p, struct trm_machine_bench 
     snprintf(planned.layout.recompute, sizeof planned.layout.recompute, "%s", modes[i % 2]);
     const int status = planner_estimate(p, bench, &planned);
     if (status == TRM_USAGE) {
-      planner_add_refused(p, layout, trm_error_text());
+      planner_add_refused(p, &planned.layout, trm_error_text());
       return TRM_OK;
     }
     TRM_CHECK(status);

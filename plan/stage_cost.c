@@ -166,24 +166,27 @@ static void stage_cost_loss(const struct cost_context *c, const struct trm_model
 
 /* -- the data axis, as in mpi/sync */
 
+/* The ranks that sum gradients in every step: those of the axis, or of a replica. */
 struct data_axis {
-  double ranks;      /* of the axis */
+  double ranks;
   double node_ranks; /* that share memory */
   double groups;     /* of ranks that share memory */
-  bool on_node;      /* the axis is on one node */
+  bool on_node;      /* they are on one node */
   bool in_place;     /* sharded arrays are in shared memory */
   bool sharded;      /* by parallel.zero */
   double shards;     /* ranks that an array is sharded over */
   double bytes;      /* of a flat array */
 };
 
-static struct data_axis stage_cost_data_axis(const struct cost_context *c, const struct trm_model *model)
+static struct data_axis stage_cost_data_axis(const struct cost_context *c, const struct trm_model *model,
+                                             int replica_ranks)
 {
   const struct trm_options *o = c->job->options;
   const bool shares = o->parallel.share != TRM_SHARE_NONE;
   const bool by_node = o->parallel.shard == TRM_SHARD_NODE;
-  const int zero = c->layout->zero, node_ranks = trm_layout_node_ranks(c->job, c->layout);
-  struct data_axis d = {.ranks = c->layout->size[TRM_AXIS_DATA],
+  const int zero = c->layout->zero, of_node = trm_layout_node_ranks(c->job, c->layout);
+  const int node_ranks = of_node < replica_ranks ? of_node : replica_ranks;
+  struct data_axis d = {.ranks = replica_ranks,
                         .node_ranks = shares ? node_ranks : 1,
                         .bytes = sizeof(float) * (double)model->parameters};
   d.groups = d.ranks / d.node_ranks;
@@ -194,13 +197,19 @@ static struct data_axis stage_cost_data_axis(const struct cost_context *c, const
   return d;
 }
 
+/* True if the strategy's arrays are the host's (train/staged_arrays.h). */
+static bool stage_cost_is_staged(const struct cost_context *c)
+{
+  return c->layout->size[TRM_AXIS_DATA] > 1 || !c->job->modules->strategy->on_device;
+}
+
 static double stage_cost_update(const struct cost_context *c, const struct trm_model *model, double bytes)
 {
   struct trm_optimizer optimizer;
   if (trm_optimizer_create(&optimizer, c->job->options, model) != TRM_OK)
     return 0;
   const double norm_bytes = optimizer.clip > 0 ? bytes : 0, update_bytes = (3 + 2.0 * optimizer.states) * bytes;
-  if (c->layout->size[TRM_AXIS_DATA] == 1) /* the strategy's arrays are the device's (train/staged_arrays.h) */
+  if (!stage_cost_is_staged(c))
     return stage_cost_device_op(c, "copy", norm_bytes) + stage_cost_device_op(c, "update", update_bytes);
   return stage_cost_memory_op(c, "copy", norm_bytes) + stage_cost_memory_op(c, "update", update_bytes);
 }
@@ -215,14 +224,61 @@ static double stage_cost_between_groups(const struct cost_context *c, const stru
            : 0;
 }
 
-/* Seconds of an all-gather or reduce-scatter of a sharded array, unit by unit. */
+/* Seconds of direct messages to the other ranks of an exchange, of which `near` share a node, this one included. A
+ * node's node_ranks ranks send at the same time. */
+static double stage_cost_direct_messages(const struct cost_context *c, const struct trm_exchange *exchange,
+                                         double rounds, double bytes, double near, double node_ranks)
+{
+  const double others = exchange->ranks - 1, far = exchange->ranks - near;
+  return far > 0 ? stage_cost_transfer(c, 0, (near - 1) / others * bytes, true) +
+                     stage_cost_transfer(c, rounds, node_ranks * far / others * bytes, false)
+                 : stage_cost_transfer(c, rounds, bytes, true);
+}
+
+/* Seconds of an exchange between nodes or replicas, by the step: of elements that d's ranks have divided. */
+static double stage_cost_exchange(const struct cost_context *c, const struct data_axis *d,
+                                  const struct trm_exchange *exchange)
+{
+  const double data = c->layout->size[TRM_AXIS_DATA], node_ranks = trm_layout_node_ranks(c->job, c->layout);
+  const double owners = data / exchange->ranks, near = fmax(1, node_ranks / owners), parts = exchange->parts;
+  double seconds = stage_cost_memory_op(c, "copy", sizeof(float) * exchange->floats);
+  if (exchange->ranks > 1 && exchange->rounds > 0)
+    seconds += parts * stage_cost_direct_messages(c, exchange, exchange->rounds, exchange->bytes / parts, near,
+                                                  node_ranks);
+  else if (exchange->ranks > 1)
+    seconds += parts * stage_cost_between_groups(c, &(struct data_axis){.ranks = data,
+                                                                        .node_ranks = owners,
+                                                                        .groups = exchange->ranks,
+                                                                        .on_node = node_ranks == data,
+                                                                        .bytes = d->bytes / parts});
+  return seconds / (double)exchange->period;
+}
+
+/* Bytes that a rank receives for it in a step. */
+static double stage_cost_exchange_bytes(const struct trm_exchange *exchange)
+{
+  const double all = exchange->rounds > 0 ? 1 : 2 * (exchange->ranks - 1.0) / exchange->ranks;
+  return exchange->ranks > 1 ? all * exchange->bytes / (double)exchange->period : 0;
+}
+
+/* Seconds in which the ranks of a replica that share no memory give one another the slices that they have exchanged. */
+static double stage_cost_spread(const struct cost_context *c, const struct data_axis *d,
+                                const struct trm_exchange *exchange)
+{
+  return d->groups > 1 ? stage_cost_collective(c, "all gather", d->groups, d->bytes, true) / (double)exchange->period
+                       : 0;
+}
+
+/* Seconds of an all-gather or reduce-scatter of a sharded array, unit by unit. Between nodes of several ranks in two
+ * levels: each number crosses the network once for each other node (mpi/coll/two_level.h). */
 static double stage_cost_exchange_shards(const struct cost_context *c, const struct data_axis *d, const char *name)
 {
   const int node_ranks = trm_layout_node_ranks(c->job, c->layout);
   if (d->shards <= node_ranks)
     return stage_cost_collective(c, name, d->shards, d->bytes, true);
-  return stage_cost_transfer(c, ceil(log2(d->shards)), node_ranks * (d->shards - node_ranks) / d->shards * d->bytes,
-                             false) +
+  const double rounds = node_ranks > 1 ? d->shards / node_ranks - 1 : ceil(log2(d->shards));
+  return stage_cost_transfer(c, rounds, (d->shards - node_ranks) / d->shards * d->bytes, false) +
+         stage_cost_transfer(c, node_ranks > 1, (node_ranks - 1) / (double)node_ranks * d->bytes, true) +
          (strcmp(name, "sum scatter") == 0 ? stage_cost_memory_op(c, "sum", 3 * (d->shards - 1) / d->shards * d->bytes)
                                            : 0);
 }
@@ -252,21 +308,41 @@ static void stage_cost_zero(const struct cost_context *c, const struct data_axis
                                                                         .bytes = d->bytes});
 }
 
-static void stage_cost_data_parallel(const struct cost_context *c, const struct trm_model *model,
-                                     struct stage_cost *stage)
+/* Adds the cost of sums over ranks that do not share memory, of arrays that are not sharded: every step between all
+ * groups or, with local steps, those of a replica, and the exchange of replicas. */
+static void stage_cost_groups(const struct cost_context *c, const struct data_axis *d,
+                              const struct trm_layout_data_axis *axis, struct stage_cost *stage)
 {
-  const struct data_axis d = stage_cost_data_axis(c, model);
+  const struct trm_exchange *exchange = &axis->exchange;
+  if (c->job->modules->strategy->local_steps)
+    stage->update_s += stage_cost_between_groups(c, d) + stage_cost_spread(c, d, exchange);
+  stage->update_s += stage_cost_exchange(c, d, exchange);
+  stage->between_nodes = exchange->ranks > 1 ? exchange->bytes / (double)exchange->period : 0;
+}
+
+/* Bytes that a rank receives in a step, without parallel.zero. */
+static double stage_cost_sum_bytes(const struct cost_context *c, const struct data_axis *d,
+                                   const struct trm_exchange *exchange)
+{
+  const double summed = c->job->modules->strategy->local_steps ? d->ranks : d->node_ranks;
+  return 2 * (summed - 1) / summed * d->bytes + stage_cost_exchange_bytes(exchange);
+}
+
+static void stage_cost_data_parallel(const struct cost_context *c, const struct trm_model *model,
+                                     const struct trm_layout_data_axis *axis, struct stage_cost *stage)
+{
+  const struct data_axis d = stage_cost_data_axis(c, model, axis->replica_ranks);
   const double part = d.bytes / d.shards, others = (d.ranks - 1) / d.ranks * d.bytes;
   const int level = c->layout->zero, chunks = model->chunks;
   double micro[2] = {0, 0};
   stage->update_s = stage_cost_update(c, model, part) + 3 * c->job->machine->message_latency_s;
-  stage->data_bytes = d.ranks > 1 ? 2 * others : 0;
-  if (d.ranks > 1)
+  stage->data_bytes = d.sharded ? 2 * others : stage_cost_sum_bytes(c, &d, &axis->exchange);
+  if (stage_cost_is_staged(c))
     stage->update_s += stage_cost_staging(c, d.bytes, d.bytes);
   if (!d.sharded) {
     if (d.node_ranks > 1)
       stage->update_s += stage_cost_memory_op(c, "sum", (d.node_ranks + 1) * part);
-    stage->update_s += stage_cost_between_groups(c, &d);
+    stage_cost_groups(c, &d, axis, stage);
   } else if (d.in_place) {
     micro[1] = stage_cost_memory_op(c, "sum", (d.shards + 2) * part);
     stage->update_s += stage_cost_between_groups(c, &d);
@@ -323,7 +399,7 @@ void stage_cost_compute(const struct cost_context *c, int s, struct stage_cost *
     if (!last->is_output)
       stage->pipeline_bytes += c->micros * stage_cost_layer_bytes(c, last, &last->out);
   }
-  stage_cost_data_parallel(c, model, stage);
+  stage_cost_data_parallel(c, model, &c->models->data[s], stage);
   stage_cost_partial_gradients(c, model, stage);
   stage_cost_tied_weights(c, s, stage);
 }

@@ -22,6 +22,7 @@ struct stage_cost {
   double message_bytes[TRM_MAX_CHUNKS];            /* that a chunk receives for a micro-batch; 0: it reads the batch */
   double update_s;                                 /* from the last gradient to the end of the update */
   double tensor_bytes, data_bytes, pipeline_bytes; /* received in a step */
+  double between_nodes;                            /* bytes of sums sent to other nodes or replicas in a step */
 };
 
 /* Computes the cost of stage s for a rank with a dedicated core. cost: zeroed by the caller. */

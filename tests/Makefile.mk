@@ -5,7 +5,11 @@
 # trm_test_helpers: programs that scripts run.
 trm_test_helpers = tests/support/compare_weights tests/support/mismatch
 trm_test_programs += \
+	tests/unit/test_a2cid2 \
 	tests/unit/test_arena \
+	tests/unit/test_async_collect \
+	tests/unit/test_async_delays \
+	tests/unit/test_async_local \
 	tests/unit/test_async_peers \
 	tests/unit/test_async_server_weights \
 	tests/unit/test_async_ssp \
@@ -36,6 +40,7 @@ trm_test_programs += \
 	tests/unit/test_mapped \
 	tests/unit/test_memory \
 	tests/unit/test_model \
+	tests/unit/test_muon \
 	tests/unit/test_nn \
 	tests/unit/test_onnx \
 	tests/unit/test_optimizer \
@@ -67,6 +72,7 @@ trm_test_programs += \
 	tests/unit/test_staleness \
 	tests/unit/test_stall \
 	tests/unit/test_status \
+	tests/unit/test_sweep \
 	tests/unit/test_sync \
 	tests/unit/test_sync_compress \
 	tests/unit/test_sync_lanes \
@@ -76,6 +82,7 @@ trm_test_programs += \
 	tests/unit/test_tokens \
 	tests/unit/test_untrusted \
 	tests/unit/test_validation \
+	tests/unit/test_topology \
 	tests/unit/test_trace \
 	tests/unit/test_trainer \
 	tests/unit/test_virtual \
@@ -86,15 +93,21 @@ tests_unit_test_augment_SOURCES = tests/unit/test_augment.c $(trm_test_job_folde
 trm_test_method = tests/unit/method.h tests/unit/ranks.h $(trm_program_extra)
 trm_test_async_job = tests/unit/async_job.h $(trm_test_method)
 tests_unit_test_async_server_weights_SOURCES = tests/unit/test_async_server_weights.c $(trm_test_async_job)
+tests_unit_test_async_local_SOURCES = tests/unit/test_async_local.c $(trm_test_async_job)
+trm_test_async_race = tests/unit/async_race.h $(trm_test_async_job)
+tests_unit_test_async_collect_SOURCES = tests/unit/test_async_collect.c $(trm_test_async_race)
+tests_unit_test_async_delays_SOURCES = tests/unit/test_async_delays.c $(trm_test_async_race)
 tests_unit_test_async_ssp_SOURCES = tests/unit/test_async_ssp.c $(trm_test_async_job)
 trm_test_peers = tests/unit/peers.h $(trm_test_method)
 tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_peers)
+tests_unit_test_a2cid2_SOURCES = tests/unit/test_a2cid2.c $(trm_test_peers)
 tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_peers)
 tests_unit_test_background_SOURCES = tests/unit/test_background.c $(trm_program_extra)
 tests_unit_test_batch_assignment_SOURCES = tests/unit/test_batch_assignment.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/deferred_window.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_topology_SOURCES = tests/unit/test_topology.c $(trm_program_extra)
 tests_unit_test_trainer_SOURCES = tests/unit/test_trainer.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_buddy_SOURCES = tests/unit/test_buddy.c $(trm_test_job_folder)
 tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
@@ -114,6 +127,8 @@ tests_unit_test_thread_level_SOURCES = tests/unit/test_thread_level.c $(trm_prog
 tests_unit_test_shares_SOURCES = tests/unit/test_shares.c $(trm_program_extra)
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
+tests_unit_test_sweep_SOURCES = tests/unit/test_sweep.c tests/unit/messages.h cli/sweep.h cli/sweep_axes.c \
+	cli/sweep_select.c cli/sweep_statistics.c cli/sweep_variants.c $(trm_program_extra)
 tests_unit_test_resume_SOURCES = tests/unit/test_resume.c tests/unit/child.h tests/unit/dataset_files.h \
 	$(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
@@ -169,6 +184,8 @@ tests_unit_test_replica_identities_SOURCES = tests/unit/test_replica_identities.
 	$(trm_test_method)
 tests_unit_test_replicas_SOURCES = tests/unit/test_replicas.c tests/unit/replicas_job.h $(trm_test_method)
 tests_unit_test_sync_compress_SOURCES = tests/unit/test_sync_compress.c $(trm_test_sync_job)
+tests_unit_test_muon_SOURCES = tests/unit/test_muon.c tests/support/nn_case.c tests/support/nn_case.h \
+	$(trm_test_sync_job)
 tests_unit_test_sync_lanes_SOURCES = tests/unit/test_sync_lanes.c $(trm_test_sync_job)
 tests_unit_test_sync_state_SOURCES = tests/unit/test_sync_state.c $(trm_test_sync_job)
 trm_test_zero_job = tests/unit/zero_job.h $(trm_test_method_devices)
@@ -296,6 +313,7 @@ trm_test_scripts += \
 	tests/lease.sh \
 	tests/async_methods.sh \
 	tests/async_rows.sh \
+	tests/stragglers.sh \
 	tests/async_evaluate.sh \
 	tests/models.sh \
 	tests/layouts.sh \
@@ -308,9 +326,13 @@ trm_test_scripts += \
 	tests/pipeline_async.sh \
 	tests/async_server_weights.sh \
 	tests/replay.sh \
+	tests/repeat.sh \
 	tests/values.sh \
 	tests/virtual.sh \
 	tests/report.sh \
+	tests/report_browser.sh \
+	tests/sweep.sh \
+	tests/tutorial.sh \
 	tests/generate.sh \
 	tests/bench.sh \
 	tests/memory.sh \
@@ -319,6 +341,7 @@ trm_test_scripts += \
 	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \
 	tests/coverage.sh \
+	tests/experiments.sh \
 	tests/kills_job.sh \
 	tests/fuzz.sh \
 	tests/fuzz/corpus \
@@ -327,6 +350,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/allreduce_gloo.py \
 	tests/bench/allreduce_hosts.sh \
 	tests/bench/compare_torch.sh \
+	tests/bench/compress_accuracy.sh \
 	tests/bench/encrypted_io.sh \
 	tests/bench/hosts.sh \
 	tests/bench/io_vs_cat.sh \

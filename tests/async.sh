@@ -62,6 +62,7 @@ way 0.68 4 servers --strategy.servers=2
 way 0.67 4 aggregated --strategy.aggregate=node
 way 0.68 4 groups --strategy.name=groups --strategy.groups=2
 way 0.73 5 by-staleness --strategy.rate=staleness --optim.lr=0.1
+way 0.68 5 by-delay --strategy.rate=delay
 way 0.66 3 three-batches --strategy.tau=3
 way 0.68 3 windows --data.memory=1M
 way 0.74 6 momentum --optim.momentum=0.5

@@ -40,8 +40,10 @@ methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
 run 1 serial
 run 1 average --optim.ema=0.9
 for method in $methods; do
-  case $method in easgd | eamsgd) continue ;; esac # the center lags behind even a single worker
-  run 1 "$method-one" --strategy.name="$method"
+  case $method in
+    easgd | eamsgd | dana | fedbuff | asyncdiloco | halos) continue ;; # centers that lag; momentum; rounding
+  esac
+  run 1 "$method-one" --strategy.name="$method" --strategy.alpha=1
   same_scores serial "$method-one"
 done
 run 1 asgd-average --strategy.name=asgd --optim.ema=0.9
@@ -74,13 +76,13 @@ complete() {
     { grep -o '"step":.*validation_loss' "$1/metrics.jsonl"; fail "$1: times of its evaluations"; }
 }
 for method in $methods; do
-  case $method in eamsgd) rate=0.005 ;; *) rate=0.05 ;; esac # its momentum is 0.99
+  case $method in eamsgd | dana | asyncdiloco | halos) rate=0.005 ;; *) rate=0.05 ;; esac # their momentum is 0.99, 0.9
   simulate 4 "$method-node" --simulate.nodes=1 --strategy.name="$method" --optim.lr=$rate
   complete "$method-node"
   simulate 4 "$method-nodes" --simulate.nodes=2 --strategy.name="$method" --strategy.data=static --optim.lr=$rate
   complete "$method-nodes"
   case $method in
-    asgd | hogwild | easgd | eamsgd | adpsgd | sgp | keuper)
+    asgd | hogwild | easgd | eamsgd | adpsgd | a2cid2 | sgp | keuper)
       run 3 "$method-tau" --strategy.name="$method" --strategy.tau=4 --parallel.share=none --optim.lr=$rate
       complete "$method-tau" real
       ;;

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Properties of every asynchronous method: one worker equals serial training bit for bit (except in elastic averaging,
-# whose center lags behind), with a rate that changes from batch to batch; every sample is used once, on one node and on
-# several; a worker without a batch, or a hundred times slower, delays no other; a stopped run resumes, with one worker
-# bit for bit. The methods come from the table of methods.
+# whose center lags behind; where differences of weights are sent, which are rounded; dana's has momentum), with a rate that changes from batch to batch; every sample is used
+# once, on one node and on several; a worker without a batch, or a hundred times slower, delays no other; a stopped
+# run resumes, with one worker bit for bit. The methods come from the table of methods.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -32,16 +32,22 @@ methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
 [ "$(echo "$methods" | wc -w)" -ge 2 ] || fail "no list of methods"
 
 run 1 serial
+run 1 nesterov --optim.name=nesterov --optim.momentum=0.5
 for method in $methods; do
   options="--strategy.name=$method"
   serial=serial
   limit=2.05 # losses of several runs, and of random schedules of the virtual network, are below 2
   case $method in
-    easgd | softsync | adpsgd | sgp | keuper) limit=2.29 ;;
+    easgd | softsync | fedasync | fedbuff | asyncdiloco | halos | adpsgd | a2cid2 | sgp | keuper) limit=2.29 ;;
+    ringleader | iaasgd) limit=2.4 ;;
     eamsgd) options="$options --optim.lr=0.03" limit=2.25 ;; # its momentum is 0.99: with more, the order decides
   esac
   case $method in
     easgd | eamsgd) serial=$method-one ;; # the center lags behind even a single worker
+    fedbuff | asyncdiloco) serial=$method-one ;; # the difference of the weights is rounded
+    halos) options="$options --strategy.global_every=2 --strategy.global_rate=1" serial=$method-one ;;
+    fedasync) options="$options --strategy.alpha=1" ;;
+    dana) options="$options --optim.momentum=0.5" serial=nesterov ;;
   esac
   # shellcheck disable=SC2086
   {

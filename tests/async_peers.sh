@@ -49,7 +49,7 @@ trains 0.74 easgd-server --strategy.name=easgd --strategy.servers=1
 
 # -- one worker is serial training
 try 1 serial || fail "serial"
-for method in adpsgd sgp keuper; do
+for method in adpsgd a2cid2 sgp keuper; do
   try 1 "one-$method" --strategy.name=$method || fail "one worker of $method"
   [ "$(json_text weights_sha256 "one-$method/summary.json")" = "$(json_text weights_sha256 serial/summary.json)" ] ||
     fail "one worker of $method differs from serial training"
@@ -72,7 +72,7 @@ for ranks in 3 2; do
 done
 pass "a run resumes with the same number of ranks, and with fewer"
 run 3 keuper-first --strategy.name=keuper --train.epochs=1
-for method in adpsgd sgp keuper; do
+for method in adpsgd a2cid2 sgp keuper; do
   cp -r keuper-first "as-$method"
   run 3 "as-$method" --strategy.name=$method --run.resume=auto --train.epochs=2 --log.quiet=no
   [ $method = keuper ] && lines=0 || lines=1

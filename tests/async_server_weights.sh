@@ -28,8 +28,9 @@ learns() {
   pass "$1: test accuracy $accuracy"
 }
 
-for method in softsync dcasgd ssp essp; do
+for method in softsync dcasgd dana ssp essp; do
   name=--strategy.name=$method
+  [ $method != dana ] || name="$name --optim.momentum=0.5 --optim.lr=0.1"
   run 3 $method $name
   run 3 $method-static $name --strategy.data=static
   run 3 $method-private $name --parallel.share=none
@@ -43,7 +44,9 @@ for method in softsync dcasgd ssp essp; do
 done
 run 3 splits --strategy.name=softsync --strategy.splits=3 --strategy.rate=staleness
 run 3 constant --strategy.name=dcasgd --strategy.compensation=constant --strategy.lambda=1
+run 3 delay --strategy.name=softsync --strategy.splits=3 --strategy.rate=delay --run.slow=1:8
 learns splits 0.76
+learns delay 0.76
 learns constant 0.76
 
 # -- slack
@@ -64,6 +67,14 @@ for n in 1 3; do
     done
   done
 done
+run 1 nesterov --optim.name=nesterov --optim.lr=0.05 --train.steps=60
+run 1 momentum --strategy.name=dana --optim.lr=0.05 --train.steps=60
+equal nesterov momentum "dana without optim.momentum"
+pass "dana's momentum is that of optim.name=nesterov"
+run 1 heavy --optim.momentum=0.5 --train.steps=60
+run 1 ordered --strategy.name=ormo --optim.momentum=0.5 --train.steps=60
+equal heavy ordered "ormo with one worker"
+pass "one worker of ormo has the momentum of serial training"
 # fewer rows in a batch than workers: the others still wait for the worker without rows
 run 3 tiny --strategy.name=ssp --train.batch=2 --train.steps=20
 [ "$(json_number steps tiny/summary.json)" = 20 ] || fail "batches of two rows on three ranks"
@@ -81,8 +92,12 @@ refuses() {
   pass "refused: $*"
 }
 refuses optim.clip --strategy.name=ssp --optim.clip=1
+refuses optim.name --strategy.name=dana --optim.name=adam
+refuses optim.name=nesterov --strategy.name=ormo --optim.name=nesterov
+refuses strategy.rate --strategy.name=ringleader --strategy.rate=delay
 refuses strategy.tau --strategy.name=essp --strategy.tau=4
 refuses strategy.rate --strategy.name=dcasgd --strategy.rate=staleness
+refuses strategy.rate --strategy.name=ssp --strategy.rate=delay
 refuses strategy.servers --strategy.name=softsync --strategy.servers=2
 refuses optim.name --strategy.name=ssp --optim.name=lars
 finish

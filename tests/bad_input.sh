@@ -79,7 +79,7 @@ bad 2 'optim.name.*sdg.*sgd' $train "$m" --optim.name=sdg --run.dir=x
 bad 2 'optim.lr.*nan' $train "$m" --optim.lr=nan --run.dir=x
 bad 2 'optim.ema.*1' $train "$m" --optim.ema=1 --run.dir=x
 bad 2 'optim.trust.*-1' $train "$m" --optim.trust=-1 --run.dir=x
-bad 2 'optim.decay .*adamw and lamb' $train "$m" --optim.decay=0.1 --run.dir=x
+bad 2 'optim.decay .*adamw, nadamw, lamb and muon' $train "$m" --optim.decay=0.1 --run.dir=x
 bad 2 'strategy.*synk' $train "$m" --strategy.name=synk --run.dir=x
 bad 2 'device.*abacus' $train "$m" --device.name=abacus --run.dir=x
 bad 2 'device.blas=slide-rule.*openblas|cblas' $train "$m" --device.blas=slide-rule --run.dir=x

@@ -48,8 +48,10 @@ resumed() {
 }
 
 # -- one machine: a rank is killed
-for layout in "1" "2" "2 --run.background=no" "3 --parallel.zero=1" "2 --parallel.zero=3 --run.background=yes" \
-  "2 --parallel.tensor=2" "2 --parallel.pipeline=2 --train.accumulate=2" "2 --run.lanes=2"; do
+layouts=("2" "3 --parallel.zero=1" "2 --parallel.tensor=2")
+! all_cases || layouts+=("1" "2 --run.background=no" "2 --parallel.zero=3 --run.background=yes"
+  "2 --parallel.pipeline=2 --train.accumulate=2" "2 --run.lanes=2")
+for layout in "${layouts[@]}"; do
   read -ra words <<< "$layout"
   rm -rf whole one
   run "${words[0]}" whole --run.buddy=0 "${words[@]:1}"

@@ -49,7 +49,7 @@ while read -r name options; do
   pass "$name: a resumed run has the same weights"
 done << 'END'
 topk --strategy.compress_ratio=0.01 --optim.momentum=0.9 --optim.lr=0.03
-dgc --strategy.compress_ratio=0.01 --optim.momentum=0.9 --optim.lr=0.03 --optim.warmup=50
+dgc --strategy.compress_ratio=0.01 --optim.momentum=0.9 --optim.lr=0.03 --optim.warmup=50 --optim.clip=0.5
 qsgd --optim.name=adam --optim.lr=0.001
 powersgd
 END

@@ -63,7 +63,7 @@ WIRE_FLIP=5 try 2 flipped --run.encrypt=yes
 ends flipped
 WIRE_FLIP=5 try 2 flipped-asgd --run.encrypt=yes "${asgd[@]}"
 ends flipped-asgd
-WIRE_REPEAT=6 try 2 repeated --run.encrypt=yes
+WIRE_REPEAT=6 try 2 repeated --run.encrypt=yes --strategy.compress=bf16 # whose tags come again in every step
 ends repeated
 unset LD_PRELOAD
 

@@ -9,6 +9,8 @@ layouts=(
   "1"
   "2 --parallel.zero=3 --parallel.share=none"
   "2 --parallel.zero=2"
+  "4 --parallel.zero=1"
+  "4 --parallel.zero=3 --parallel.shard=node"
   "3 --parallel.data=1 --parallel.tensor=3"
   "4 --parallel.data=2 --parallel.tensor=2"
   "4 --parallel.pipeline=4"
@@ -17,11 +19,13 @@ layouts=(
 models=gpt2
 ! all_cases || models="mlp conv gpt2"
 for model in $models; do
-  for from in "4 --parallel.pipeline=2 --parallel.tensor=2" "2 --parallel.zero=3 --parallel.share=none"; do
+  for from in "4 --parallel.zero=2" "4 --parallel.pipeline=2 --parallel.tensor=2" "2 --parallel.zero=3 --parallel.share=none"; do
+    [[ $from == 4*zero=* ]] && export TRM_NODE_SIZE=3 || unset TRM_NODE_SIZE
     run_of ${from%% *} $model begun --run.overwrite=yes --train.accumulate=3 --train.steps=10 ${from#* }
     for to in "${layouts[@]}"; do
       n=${to%% *} options=${to#"$n"}
       [ "$model" = conv ] && [[ $to == *pipeline=4* ]] && continue
+      [[ $to == 4*zero=* ]] && export TRM_NODE_SIZE=3 || unset TRM_NODE_SIZE # nodes of 3 and 1 ranks
       for steps in 10 13; do # 10: the run is complete, its weights are those of the checkpoint
         rm -rf went$steps
         cp -r begun went$steps

@@ -58,6 +58,31 @@ for method in $methods; do
   pass "$method: one replica, several, resumed; test loss $(of "$method" test_loss)"
 done
 
+# Compressed exchanges: less is sent, evaluations in the middle of a round change nothing, and a run that resumes there
+# ends with the same bits.
+between_nodes() { sed -n 's/.*"between_nodes":{"bytes":\([0-9.]*\).*/\1/p' "$1/summary.json"; }
+export TRM_NODE_SIZE=2
+for options in "local --strategy.compress=topk --strategy.compress_ratio=0.1" \
+  "diloco --strategy.compress=powersgd --strategy.fragments=2"; do
+  name=${options%% *}
+  # shellcheck disable=SC2086
+  {
+    run 3 "$name-compressed" --strategy.name=$options
+    at_least 2 "$(of "$name-compressed" test_loss)" || fail "$options: test loss $(of "$name-compressed" test_loss)"
+    run 3 "$name-compressed-often" --strategy.name=$options --train.evaluate_every=9 --run.checkpoint_every=13 \
+      --run.keep=9
+    equal "$name-compressed" "$name-compressed-often" "$options, evaluated and saved in the middle of rounds"
+    run 3 "$name-compressed-back" --strategy.name=$options \
+      --run.resume="$(ls "$name-compressed-often"/checkpoints/step-*39.h5)"
+    equal "$name-compressed" "$name-compressed-back" "$options, resumed in the middle of a round"
+  }
+  awk -v a="$(between_nodes "$name")" -v b="$(between_nodes "$name-compressed")" \
+    'BEGIN { exit !(b > 0 && b < 0.6 * a) }' ||
+    fail "$options: $(between_nodes "$name-compressed") bytes between nodes a step, without $(between_nodes "$name")"
+  pass "$options: $(between_nodes "$name-compressed") bytes between nodes a step, without $(between_nodes "$name")"
+done
+unset TRM_NODE_SIZE
+
 # One step a round with plain SGD is sync up to rounding, also where replicas have different numbers of ranks.
 export TRM_NODE_SIZE=2
 for n in 3 4; do
@@ -71,7 +96,6 @@ for n in 3 4; do
 done
 
 # Bytes between nodes, a step: an exchange after every eighth step, in fragments too, has an eighth of those of sync.
-between_nodes() { sed -n 's/.*"between_nodes":{"bytes":\([0-9.]*\).*/\1/p' "$1/summary.json"; }
 run 4 bytes-sync --data.validation=0
 for options in local diloco "diloco --strategy.fragments=4" adasum; do
   # shellcheck disable=SC2086

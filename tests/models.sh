@@ -70,6 +70,7 @@ for model in images pooling gpt rotary; do
     run_of $n $model $model-lanes$n --run.lanes=4
     [ $n = 1 ] || equal $model-lanes1 $model-lanes$n
   done
+  follows $model-1 $model-lanes1 # batch norm, too: statistics of all lanes
   for n in 1 2; do # nodes, whose sums begin while the last lane computes
     TRM_NODE_SIZE=$n run_of $((2 * n)) $model $model-lanes-nodes$n --run.lanes=4 --parallel.bucket=16K
     equal $model-lanes1 $model-lanes-nodes$n
@@ -77,5 +78,18 @@ for model in images pooling gpt rotary; do
   run_of 2 $model $model-pause --run.lanes=4 --train.steps=7
   run_of 1 $model $model-pause --run.lanes=4 --run.resume=auto
   equal $model-lanes1 $model-pause
+  [ $model = images ] || continue
+  # lanes side by side in segments that are recomputed, on ranks that shard layers, in bfloat16
+  for options in --parallel.recompute=2 --train.activations=bf16 "--train.batch=23 --data.flip=yes --optim.clip=1"; do
+    # shellcheck disable=SC2086
+    run_of 1 $model "side-1$options" --run.lanes=8 --train.steps=6 $options
+    # shellcheck disable=SC2086
+    TRM_NODE_SIZE=2 run_of 4 $model "side-4$options" --run.lanes=8 --train.steps=6 $options
+    equal "side-1$options" "side-4$options"
+  done
+  run_of 1 $model $model-blocks --run.lanes=4 --parallel.recompute=1
+  equal $model-lanes1 $model-blocks
+  run_of 4 $model $model-tensor --run.lanes=4 --parallel.tensor=2
+  follows $model-1 $model-tensor
 done
 finish

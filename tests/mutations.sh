@@ -37,11 +37,13 @@ suite() (
     *) bash "$tree/tests/run_matrix.sh" "tests/unit/$1" ;;
   esac > "$work/suite.log" 2>&1
 )
-# build SUITE...: builds the programs of these suites; scripts need trireme and the libraries that they preload
+# What scripts need besides trireme: programs, and libraries that they preload.
+support=$(printf 'tests/support/%s ' compare_weights mismatch faults.la bitflip.la wire.la)
+# build SUITE...: builds the programs of these suites
 build() {
   local programs
   programs=$(printf '%s\n' "$@" | sed -n 's,^\(test_[a-z_0-9]*\).*,tests/unit/\1,p; s,.*\.sh$,trireme,p' | sort -u)
-  [[ $programs != *trireme* ]] || programs="$programs tests/support/faults.la tests/support/bitflip.la tests/support/wire.la"
+  [[ $programs != *trireme* ]] || programs="$programs $support"
   # shellcheck disable=SC2086 # several
   make -s -j2 -C "$tree/build" $programs > build.log 2>&1
 }

@@ -77,6 +77,11 @@ refused 2 'parallel.schedule=pipedream or 2bw' gpt.yaml --ranks=2 --parallel.sch
 refused 2 'run.lanes' gpt.yaml --ranks=2 --run.lanes=4
 refused 2 'no list\|is missing' gpt.yaml --ranks=2 --machine=gpt.yaml
 refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10M
+refused 2 'strategy.compress=dgc: needs several nodes' mlp.yaml --ranks=2 --strategy.compress=dgc --machine=machine.json
+plan mlp.yaml --ranks=2 --nodes=2 --strategy.name=local --all --machine=machine.json > table
+grep -q 'not possible: data 2 .*, zero 1: parallel.zero: cannot be combined with a method with local steps' table ||
+  { cat table; fail "local steps with sharded arrays are planned"; }
+pass "layouts that a method cannot have"
 # -- a machine whose device has memory of its own
 sed 's/"device":"cpu","device_bytes":0,/"device":"accelerator","device_bytes":4e9,/' machine.json |
   awk '{ own = ""
@@ -152,6 +157,29 @@ if ! grep -q '^TRM_SANITIZE = .' "${top_builddir:-$top_srcdir/build}/Makefile"; 
     echo "   planned $planned bytes, peak $most"
     holds "$planned > 0.9 * $most && $planned < 1.1 * $most" "$1, data $2 pipeline $3 tensor $4 zero $5: memory"
   }
+  # on_nodes NODE_SIZE OPTION...: the same of a data axis on two nodes; and the bytes between them. Of two steps, of
+  # which local steps make a round; with longer rounds the run ends by the mean over the replicas, whose array is planned.
+  on_nodes() {
+    local most planned sent counted
+    plan mlp.yaml --ranks=$((2 * $1)) --nodes=2 --json --machine=machine.json --parallel.share=none "${@:2}" > nodes.json
+    planned=$(figure nodes.json $((2 * $1)) 1 1 0 resident) sent=$(figure nodes.json $((2 * $1)) 1 1 0 between_nodes_bytes)
+    TRM_NODE_SIZE=$1 run_of $((2 * $1)) mlp run --run.overwrite=yes --parallel.share=none "${@:2}"
+    counted=$(sed -n 's/.*"between_nodes":{"bytes":\([0-9.e+]*\).*/\1/p' run/summary.json)
+    [[ $* == *tau* ]] && TRM_NODE_SIZE=$1 run_of $((2 * $1)) mlp run --run.overwrite=yes --parallel.share=none "${@:2}" \
+      --strategy.tau=4
+    most=$(json_number max_resident_bytes run/summary.json)
+    echo "   planned $planned bytes, peak $most; planned $sent between nodes, counted $counted"
+    holds "$planned > 0.9 * $most && $planned < 1.1 * $most" "$*, two nodes: memory"
+    holds "$counted > 0 && $sent > 0.999 * $counted - 1 && $sent < 1.001 * $counted + 1" "$*, two nodes: bytes"
+  }
+  for compress in topk powersgd sign bf16; do
+    on_nodes 1 --strategy.compress=$compress
+    all_cases && on_nodes 2 --strategy.compress=$compress
+  done
+  for method in local slowmo diloco; do
+    on_nodes 1 --strategy.name=$method --strategy.tau=2
+    all_cases && on_nodes 2 --strategy.name=$method --strategy.tau=2
+  done
   near gpt 2 1 1 0
   near gpt 1 2 1 0
   near mlp 1 1 2 0

@@ -78,7 +78,7 @@ report traced one --out=traced.html || { cat report.log; fail "report of a run w
 grep -q 'Steps 4 to 5 of the trace' traced.html || fail "the steps in the plot are not mentioned"
 [ "$(grep -c 'title>forward, micro-batch' traced.html)" -eq 1 ] || fail "not one forward pass in the last steps"
 grep -q '>13</text>' traced.html || fail "the number of a micro-batch is not in its box"
-grep -q 'wait &lt;b&gt;: 3 ms from 0 ms' traced.html || fail "waiting is not drawn"
+grep -q 'wait &lt;b&gt;: 3 ms from 2 ms' traced.html || fail "waiting is not drawn"
 ! grep -q 'wait <b>' traced.html || fail "the name of an event is not escaped"
 ! grep -q 'Schedule' both.html || fail "a schedule without a trace"
 echo '{"traceEvents":[{"name":"x","args":{"step":7}}' > traced/trace.json
@@ -140,7 +140,7 @@ report one 'two <i>&' long --svg=three.svg || { cat report.log; fail "picture"; 
 [ ! -e report.html ] || fail "a picture was requested, and a page written"
 [ "$(tail -n 1 three.svg)" = '</svg>' ] || fail "the picture is incomplete"
 grep -q '>two &lt;i&gt;&amp;</text>' three.svg || fail "the name of a run is not in the picture"
-for text in 'Loss: training (lines), test (dots)' 'Test accuracy' 'training samples' '>80%</text>'; do
+for text in 'Loss: training (lines), test (dots)' 'Test accuracy' '>samples' '>80%</text>'; do
   grep -qF "$text" three.svg || fail "not in the picture: $text"
 done
 # 4 evaluations per run: points for losses, and points on the accuracy curves
@@ -151,6 +151,145 @@ report one --svg=one.svg || { cat report.log; fail "picture of a run without eva
 ! grep -q 'ccuracy' one.svg || fail "an accuracy is plotted that no run has"
 grep -q 'Loss: training<' one.svg || fail "evaluations that no run has are in the heading"
 pass "picture"
+
+# Seeds: three that are done, one that failed, one that diverged. seed NAME SEED STATUS LOSS TIME ACCURACY TIME ACCURACY
+seed() {
+  local k
+  mkdir -p "$1"
+  printf 'model: m\nstrategy: {name: asgd}\nsimulate: {workers: %s}\nrun: {dir: "%s", seed: %d}\n' "${9:-2}" "$1" "$2" \
+    > "$1/config.yaml"
+  { printf '{"step":1,"epoch":1,"samples":1,"wall_s":9,"train_s":0.5,"virtual_s":7,"loss":2}\n'
+    for k in 1 2; do
+      printf '{"step":%d,"epoch":%d,"samples":%d,"wall_s":9,"train_s":%s,"virtual_s":8,' \
+        $((10 * k)) $k $((100 * k)) "$5"
+      printf '"test_loss":1,"test_accuracy":%s}\n' "$6"
+      shift 2
+    done; } > "$1/metrics.jsonl"
+}
+summary() { printf '{"status":"%s","final_train_loss":%s}\n' "$2" "$3" > "$1/summary.json"; }
+for k in 1 2 3 4 5; do
+  time=(0 1 1 2 1 1) end=(0 2 3 4 2 2) accuracy=(0 0.5 0.625 0.75 0 0) final=(0 0.75 0.875 0.625 0 0)
+  seed "asgd-$k" $k - - "${time[k]}" "${accuracy[k]}" "${end[k]}" "${final[k]}"
+  summary "asgd-$k" done 1
+done
+summary asgd-4 failed null
+summary asgd-5 done 4.5 # more than twice the first loss
+seed other 1 - - 1 0.25 8 0.5
+sed -i 's/asgd/ssp/' other/config.yaml
+rows() { tail -n +2 "$1" | sed 's/^"[^"]*",//' | tr -d '"'; } # without the panel
+expect() { # expect FILE TEXT
+  [ "$(rows "$1")" = "$2" ] || { rows "$1"; fail "$1: not $2"; }
+}
+report asgd-? --picture=accuracy --csv=a.csv || { cat report.log; fail "seeds"; }
+expect a.csv 'asgd (3 of 5),100,,0.625,0.5,0.75
+asgd (3 of 5),200,,0.75,0.625,0.875'
+report asgd-? --picture=accuracy --x=updates --csv=a.csv || fail "updates"
+[ "$(rows a.csv | cut -d, -f2 | tr '\n' ' ')" = '10 20 ' ] || fail "not over updates"
+# over time the curves are piecewise linear, and keep their last value: at 3 they are 0.75, 0.875 and 0.6875
+report asgd-? --picture=accuracy --x=time --csv=a.csv --svg=a.svg || fail "time"
+rows a.csv | awk -F, -v all='2 0.75 0.75 0.75 3 0.770833333 0.6875 0.875 4 0.75 0.625 0.875' '
+  BEGIN { split(all, e, " ") }
+  { if ($2 != e[++n] ||
+        ($4 - e[++n]) ^ 2 > 1e-16 || $5 != e[++n] || $6 != e[++n]) exit 1 } END { exit n != 12 }' ||
+  { cat a.csv; fail "the mean over time"; }
+grep -q 'virtual time (s)' a.svg && grep -q 'class="band s0"' a.svg && grep -q 'min to max of seeds' a.svg ||
+  fail "no band over virtual time in the picture"
+pass "seeds are a mean and a band; those that failed or diverged are counted"
+
+report asgd-? other --out=seeds.html || { cat report.log; fail "page of seeds"; }
+grep -q 'asgd (3 of 5)</span>' seeds.html || fail "no count of seeds in the legend"
+[ "$(grep -c 'class="band s0"' seeds.html)" -ge 4 ] || fail "no bands in the page"
+settings=$(sed -n '/Settings that differ/,/<\/table>/p' seeds.html | grep -o '<code>[^<]*</code>')
+[ "$settings" = '<code>strategy.name</code>' ] || fail "settings that differ between series: $settings"
+for outcome in failed diverged; do grep -q "<td>$outcome</td>" seeds.html || fail "no run is $outcome"; done
+pass "page of seeds"
+
+report asgd-? other --picture=target --target=0.75 --csv=t.csv --svg=t.svg || { cat report.log; fail "target"; }
+expect t.csv 'mean,2,,asgd: reached by 3 of 5,,
+seed,2,,asgd: reached by 3 of 5,,
+seed,3,,asgd: reached by 3 of 5,,
+seed,2,,asgd: reached by 3 of 5,,
+seed,inf,,asgd: reached by 3 of 5,,
+seed,inf,,asgd: reached by 3 of 5,,
+mean,inf,,other,,
+seed,inf,,other,,'
+[ "$(grep -c 'not reached' t.svg)" -eq 1 ] && [ "$(grep -c 'class="bar s0"' t.svg)" -eq 1 ] || fail "bars of the target"
+report asgd-? --picture=target --target=0.75 --x=samples --csv=t.csv || fail "target over samples"
+[ "$(rows t.csv | head -1 | cut -d, -f2)" = 200 ] || fail "samples to the target"
+refused 2 '--target=VALUE names it' asgd-1 --picture=target --svg=x.svg
+pass "time to target"
+
+# one worker takes 4 s for 200 samples, two take 2, 3 and 4, four take 2
+seed P1 1 - - 1 0.5 4 0.75 1
+seed P4 1 - - 1 0.5 2 0.75 4
+report P1 asgd-? P4 --picture=scaling --csv=s.csv --svg=s.svg || { cat report.log; fail "scaling"; }
+rows s.csv | awk -F, -v all='1 1 1 1 2 1.33333333 1 2 4 2 2 2 1 1 1 1 2 0.66666667 0.5 1 4 0.5 0.5 0.5' '
+  BEGIN { split(all, e, " ") }
+  { for (i = 0; i < 4; i++) if (($(i ? 3 + i : 2) - e[++n]) ^ 2 > 1e-12) exit 1 } END { exit n != 24 }' ||
+  { cat s.csv; fail "speed-up and efficiency"; }
+refused 2 'several numbers of workers' P1 --picture=scaling --svg=x.svg
+pass "scaling"
+
+# shares 10, 17, 10, 6, 0, 1 of 44
+echo "{\"ranks\":[$first,$last]}" > stale/staleness.json
+report stale --picture=staleness --csv=s.csv || fail "picture of staleness"
+rows s.csv | awk -F, 'BEGIN { split("10 17 10 6 0 1", e, " ") }
+  { if ($2 != n || ($4 * 44 - e[++n]) ^ 2 > 1e-12) exit 1 }
+  END { exit n != 6 }' || { cat s.csv; fail "shares of staleness"; }
+refused 2 'no run has a staleness.json' one --picture=staleness --csv=x.csv
+{ printf '{"traceEvents":['
+  event compute compute 0 1000 0 3 ''; printf ,
+  event exchange communication 1000 1000 0 3 ''; printf ,
+  event compute compute 500 2000 1 4 ''
+  printf '\n]}\n'; } > traced/trace.json
+report traced --picture=gantt --window=0.0005:0.0015 --csv=g.csv --svg=g.svg || { cat report.log; fail "gantt"; }
+expect g.csv 'computation,0.0005,0.001,rank 0,,
+computation,0.0005,0.0015,rank 1,,
+communication,0.001,0.0015,rank 0,,'
+refused 2 'not FROM:TO' traced --picture=gantt --window=3 --svg=x.svg
+refused 2 'no run has a trace.json' one --picture=gantt --svg=x.svg
+pass "staleness and schedules as CSV"
+
+# In grey the first seven lines differ in dashes or by 12 of 100 in lightness (CIE L*).
+paths=$(for k in 1 2 3 4 5 6 7; do make_run "grey$k" 4$k > /dev/null; echo "grey$k"; done)
+report $paths --picture=accuracy --svg=grey.svg || fail "seven runs"
+{ grep -o '\.s[0-6]{color:#[0-9a-f]*' grey.svg | sed 's/.*s\([0-6]\){color:#/color \1 /'
+  grep -o 'class="line s[0-6]"[^>]*d="M[^h"]*h22' grey.svg | 
+    sed 's/class="line s\([0-6]\)"/dash \1/; s/ d=.*//; s/stroke-dasharray=//'
+} | awk '
+  function part(hex, k) { return index("0123456789abcdef", substr(hex, k, 1)) - 1 }
+  function linear(v) { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ^ 2.4 }
+  $1 == "color" { h = $3
+    if (length(h) == 3) { a = substr(h, 1, 1); b = substr(h, 2, 1); c = substr(h, 3, 1); h = a a b b c c }
+    y = 0.2126 * linear(16 * part(h, 1) + part(h, 2)) + 0.7152 * linear(16 * part(h, 3) + part(h, 4))
+    y += 0.0722 * linear(16 * part(h, 5) + part(h, 6))
+    light[$2] = 116 * y ^ (1 / 3) - 16; colors++ }
+  $1 == "dash" { n = $2; $1 = $2 = ""; dash[n] = $0; dashes++ }
+  END { if (colors != 7 || dashes != 7) { print colors, dashes; exit 1 }
+    for (a = 0; a < 7; a++) for (b = 0; b < a; b++) if (dash[a] == dash[b] && (light[a] - light[b]) ^ 2 < 144) {
+      print a, b, light[a], light[b]; exit 1 } }' || fail "lines that are equal in grey"
+make_run grey8 48
+report $paths grey8 --picture=accuracy --svg=grey.svg || fail "eight runs"
+[ "$(grep -c 'class="lead' grey.svg)" -eq 8 ] || fail "eight lines without labels at their ends"
+pass "lines can be told apart in grey"
+
+# A sweep's final runs; one failed before it began.
+mkdir -p sweep/runs
+for k in 1 2; do cp -r "asgd-$k" "sweep/runs/optim.lr=0.1,run.seed=$k"; done
+cat > sweep/runs.csv << 'EOF'
+phase,optim.lr,run.seed,status,run,validation_accuracy,validation_loss,test_accuracy,test_loss
+tune,0.1,101,done,"optim.lr=0.1,run.seed=101",,,,
+final,0.1,1,done,"optim.lr=0.1,run.seed=1",,,,
+final,0.1,2,done,"optim.lr=0.1,run.seed=2",,,,
+final,0.1,3,failed,"optim.lr=0.1,run.seed=3",,,,
+EOF
+report sweep --picture=accuracy --csv=a.csv || { cat report.log; fail "a sweep"; }
+expect a.csv 'lr=0.1 (2 of 3),100,,0.5625,0.5,0.625
+lr=0.1 (2 of 3),200,,0.8125,0.75,0.875'
+report sweep --out=sweep.html || fail "page of a sweep"
+sed -i '1s/,run,/,path,/' sweep/runs.csv
+refused 1 'sweep/runs.csv:1: no "run"' sweep
+pass "a sweep"
 
 if grep -q 'define HAVE_RSVG' "${top_builddir:-$top_srcdir/build}/config.h"; then
   report long --pdf=long.pdf --png=long.png || { cat report.log; fail "PDF and PNG"; }

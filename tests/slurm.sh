@@ -187,6 +187,21 @@ for task in 1 2; do
 done
 pass "an array: two tasks, two run directories, two seeds"
 
+# A sweep as job arrays: the runs that choose, then those of all seeds, then the table, which is that of one process.
+sweep() { # sweep DIR OPTION...
+  "$TRIREME" sweep hybrid.yaml --parallel.shares=equal --train.steps=8 --data.validation=0.2 --optim.lr=0.02,0.05,0.1 \
+    --tune=optim.lr --run.seed=1..2 --dir="$1" "${@:2}" > sweep.log 2>&1 || { cat sweep.log; fail "sweep $*"; }
+}
+sweep sweep-alone
+sweep sweep-arrays --slurm
+job=$(bash sweep-arrays/submit.sh | tail -1)
+wait_for "$job"
+[ "$job_state" = COMPLETED ] || { tail sweep-arrays/*.log; fail "the sweep's last job: $job_state"; }
+cmp sweep-alone/table.md sweep-arrays/table.md && cmp sweep-alone/runs.csv sweep-arrays/runs.csv ||
+  { tail sweep-arrays/*.log; fail "the sweep by job arrays has another table"; }
+[ "$(find sweep-arrays -name 'slurm-*-*.log' | wc -l)" = 5 ] || fail "not five tasks: $(ls sweep-arrays)"
+pass "a sweep as two arrays: five runs, and the table of one process"
+
 # A heterogeneous job of the same ranks: the backfill scheduler plans each component on a node of its own
 # (not so often above: a requeued job would begin before its former script has ended).
 stop_slurm
@@ -227,7 +242,7 @@ done
 rank=$(sed -n 's/^{"rank":1,.*"pid":\([0-9]*\),.*/\1/p' run-lost/ledger/node-*.jsonl)
 kill -KILL "$(cat "$state/slurmd-two.pid")" "$(awk '{ print $4 }' "/proc/$rank/stat")" "$rank" ||
   { cat lost.log; fail "no second node"; }
-for _ in $(seq 450); do
+for _ in $(seq 700); do # the launcher may have to be ended
   grep -qs '^ended with' lost.log && break
   sleep 0.2
 done

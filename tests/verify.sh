@@ -7,7 +7,7 @@ scratch
 digits 600 60
 config=mlp.yaml
 for m in "mlp:linear 24 | gelu | dropout 0.1 | linear 10" \
-         "norms:conv2d 4 5 stride=3 bias=no | batch_norm | relu | flatten | linear 16 | dropout 0.2 | linear 10"; do
+         "norms:conv2d 4 5 stride=3 bias=no | batch_norm sync=no | relu | flatten | linear 16 | dropout 0.2 | linear 10"; do
   cat > "${m%%:*}.yaml" << END
 model: "${m#*:}"
 data: {file: digits.h5, flip: yes}

@@ -10,6 +10,7 @@ struct update {
   float *w, *g;           /* (n) */
   float *first, *second;  /* (n) */
   float step, root;       /* of adam and lamb: learning rate (lamb: 1) / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
+  float gradient;         /* factor of the gradient beside `step`, that of the first moment; 0 but for nadamw */
 };
 
 CPU_CLONES static void update_body(const void *arguments, size_t low, size_t high)
@@ -60,14 +61,14 @@ CPU_CLONES static void update_body(const void *arguments, size_t low, size_t hig
   }
 }
 
-/* adam; adamw decays the weights first */
+/* adam; adamw and nadamw decay the weights first */
 CPU_CLONES static void update_adam_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
   const struct trm_update *opt = it->opt;
   const float scale = opt->scale, l2 = opt->l2, beta1 = opt->beta1, beta2 = opt->beta2, epsilon = opt->epsilon;
   const float rest1 = 1 - beta1, rest2 = 1 - beta2, step = it->step, root = it->root;
-  const float keep = opt->rule == TRM_UPDATE_ADAMW ? 1 - opt->rate * opt->decay : 1;
+  const float ahead = it->gradient, keep = opt->rule == TRM_UPDATE_ADAM ? 1 : 1 - opt->rate * opt->decay;
   float *w = it->w, *m = it->first, *v = it->second;
   const float *g = it->g;
 
@@ -77,7 +78,7 @@ CPU_CLONES static void update_adam_body(const void *arguments, size_t low, size_
 
     m[i] = beta1 * m[i] + rest1 * gradient;
     v[i] = beta2 * v[i] + rest2 * gradient * gradient;
-    w[i] = keep * w[i] - step * m[i] / (sqrtf(v[i]) * root + epsilon);
+    w[i] = keep * w[i] - (step * m[i] + ahead * gradient) / (sqrtf(v[i]) * root + epsilon);
   }
 }
 
@@ -117,6 +118,26 @@ CPU_CLONES static void update_rounded_body(const void *arguments, size_t low, si
   }
 }
 
+/* The momentum of nadamw in update t (Dozat 2016; 0.004 as in PyTorch). */
+static double update_nadam_momentum(double beta1, double t)
+{
+  return beta1 * (1 - 0.5 * pow(0.96, 0.004 * t));
+}
+
+/* Sets the factors of nadamw's step. The product of all momenta is below 2^-60, and 1 less the product is 1, after some
+ * 60 updates, because the first ones are near beta1 / 2: so it is made anew from the number of the update. */
+static void update_nadam(struct update *it, float rate)
+{
+  const double beta1 = it->opt->beta1, t = (double)it->opt->step;
+  const double now = update_nadam_momentum(beta1, t), next = update_nadam_momentum(beta1, t + 1);
+  double product = 1;
+
+  for (double i = 1; i <= t && product > 0x1p-60; i++)
+    product *= update_nadam_momentum(beta1, i);
+  it->step = (float)(rate * next / (1 - product * next));
+  it->gradient = (float)(rate * (1 - now) / (1 - product));
+}
+
 /* Sets the factors of the bias correction. */
 static void update_correct_bias(struct update *it, float rate)
 {
@@ -124,6 +145,9 @@ static void update_correct_bias(struct update *it, float rate)
 
   it->step = (float)(rate / (1 - pow(it->opt->beta1, t)));
   it->root = (float)(1 / sqrt(1 - pow(it->opt->beta2, t)));
+  it->gradient = 0;
+  if (it->opt->rule == TRM_UPDATE_NADAMW)
+    update_nadam(it, rate);
 }
 
 /* Sets what the step in device memory says. */
@@ -135,10 +159,10 @@ static void update_take_step(struct trm_update *opt)
     return;
   if (opt->use == TRM_STEP_RULE || opt->use == TRM_STEP_RATE)
     opt->rate *= step->rate;
-  if (opt->use == TRM_STEP_RULE) {
+  if (opt->use == TRM_STEP_RULE || opt->use == TRM_STEP_SCALE)
     opt->scale = step->scale;
+  if (opt->use == TRM_STEP_RULE)
     opt->step = step->number;
-  }
   if (opt->use == TRM_STEP_AVERAGE)
     opt->rate = step->average;
 }
@@ -172,7 +196,8 @@ static float *update_at(float *array, size_t low)
 
 void cpu_update(struct trm_device *device, const struct trm_update_arrays *call)
 {
-  const bool adam = call->update.rule == TRM_UPDATE_ADAM || call->update.rule == TRM_UPDATE_ADAMW;
+  const enum trm_update_rule rule = call->update.rule;
+  const bool adam = rule == TRM_UPDATE_ADAM || rule == TRM_UPDATE_ADAMW || rule == TRM_UPDATE_NADAMW;
 
   if (update_is_skipped(&call->update))
     return;

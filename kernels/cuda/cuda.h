@@ -33,6 +33,7 @@ struct cuda_update_constants {
   size_t end; /* of the run */
   float rate, scale, l2, decay;
   float step, root; /* of adam and lamb: rate (lamb: 1) / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
+  float gradient;   /* factor of the gradient beside `step`, that of the first moment; 0 but for nadamw */
 };
 
 /* The runs of the updates before, which are mostly those of the next ones. */

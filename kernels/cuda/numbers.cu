@@ -124,6 +124,24 @@ void cuda_trust_ratios(struct trm_device *device, const struct trm_trust_ratios 
 
 /* -- the constants of an update */
 
+/* The momentum of nadamw in update t. */
+__device__ static double numbers_nadam_momentum(double beta1, double t)
+{
+  return beta1 * (1 - 0.5 * pow(0.96, 0.004 * t));
+}
+
+/* Sets the factors of nadamw's step in update t, as kernels/cpu/update.c does. */
+__device__ static void numbers_nadam(double beta1, double t, double rate, struct cuda_update_constants *constants)
+{
+  const double now = numbers_nadam_momentum(beta1, t), next = numbers_nadam_momentum(beta1, t + 1);
+  double product = 1;
+
+  for (double i = 1; i <= t && product > 0x1p-60; i++)
+    product *= numbers_nadam_momentum(beta1, i);
+  constants->step = (float)(rate * next / (1 - product * next));
+  constants->gradient = (float)(rate * (1 - now) / (1 - product));
+}
+
 __global__ static void numbers_run_constants(const struct trm_update opt, const struct trm_update_run *run, size_t runs,
                                              const float *ratio, bool lamb, struct cuda_update_constants *constants)
 {
@@ -142,11 +160,14 @@ __global__ static void numbers_run_constants(const struct trm_update opt, const 
       rate = now->average;
     constants[i].end = run[i].end;
     constants[i].rate = rate;
-    constants[i].scale = rule ? now->scale : opt.scale;
+    constants[i].scale = rule || (now && opt.use == TRM_STEP_SCALE) ? now->scale : opt.scale;
     constants[i].l2 = run[i].l2;
     constants[i].decay = run[i].decay;
     constants[i].step = (float)((lamb ? 1.0 : (double)rate) / (1 - pow((double)opt.beta1, t)));
     constants[i].root = (float)(1 / sqrt(1 - pow((double)opt.beta2, t)));
+    constants[i].gradient = 0;
+    if (opt.rule == TRM_UPDATE_NADAMW)
+      numbers_nadam(opt.beta1, t, rate, &constants[i]);
   }
 }
 

@@ -26,7 +26,7 @@ __device__ static struct cuda_update_constants update_of_element(const struct up
   return it->run[low];
 }
 
-/* Moves the moments of adam and lamb, and returns the direction. */
+/* Moves the moments of adam, nadamw and lamb, and returns the direction. */
 __device__ static float update_direction(const struct update *it, const struct cuda_update_constants *now, size_t i,
                                          float gradient)
 {
@@ -34,7 +34,7 @@ __device__ static float update_direction(const struct update *it, const struct c
   const float m = it->first[i] = opt->beta1 * it->first[i] + (1 - opt->beta1) * gradient;
   const float v = it->second[i] = opt->beta2 * it->second[i] + (1 - opt->beta2) * gradient * gradient;
 
-  return now->step * m / (sqrtf(v) * now->root + opt->epsilon);
+  return (now->step * m + now->gradient * gradient) / (sqrtf(v) * now->root + opt->epsilon);
 }
 
 __device__ static float update_weight(const struct update *it, const struct cuda_update_constants *now, size_t i,
@@ -58,7 +58,8 @@ __device__ static float update_weight(const struct update *it, const struct cuda
     return w - rate * gradient / (sqrtf(m[i]) + it->opt.epsilon);
   case TRM_UPDATE_ADAM:
     return w - update_direction(it, now, i, gradient);
-  case TRM_UPDATE_ADAMW: /* decays the weights first */
+  case TRM_UPDATE_ADAMW: /* these decay the weights first */
+  case TRM_UPDATE_NADAMW:
     return (1 - rate * now->decay) * w - update_direction(it, now, i, gradient);
   default: /* sgd */
     return w - rate * gradient;

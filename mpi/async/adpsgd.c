@@ -1,9 +1,9 @@
 /* AD-PSGD (Lian, Zhang, Zhang & Liu 2018): workers average their weights in pairs, without a global barrier.
  *
- * Even ranks are active. After every strategy.tau batches an active rank chooses a random passive (odd) rank, and both
- * get the mean of their weights, each chunk in one atomic change; then the active rank makes its step, with the
- * gradient computed before. Passive ranks make steps, too, but never choose a partner, so there is no deadlock.
- * Averaging preserves the sum of all weights.
+ * Half of the ranks are active (topology.h). After every strategy.tau batches an active rank chooses a random neighbor
+ * in the graph strategy.graph, a passive rank, and both get the mean of their weights, each chunk in one atomic change;
+ * then the active rank makes its step, with the gradient computed before. Passive ranks make steps, too, but never
+ * choose a partner, so there is no deadlock. Averaging preserves the sum of all weights.
  *
  * The weights of a passive rank are its replica in the parameter server, which others change at any time; its step
  * applies to the current values. The weights of an active rank are private.
@@ -14,19 +14,22 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/peers.h"
+#include "mpi/async/topology.h"
+#include "mpi/strategies.h"
 
 enum kind { READ, AVERAGE, STEP };
 
 struct adpsgd {
   struct peers peers;
+  struct topology topology;
   struct trm_update update; /* of this rank's latest gradient */
 };
 
 static bool adpsgd_is_passive(const struct trm_strategy *s)
 {
-  return s->comm->rank % 2 != 0;
+  const struct adpsgd *adpsgd = worker_of(s)->method;
+  return !topology_is_active(&adpsgd->topology, s->comm->rank);
 }
 
 /* STEP and READ are called by the owner itself, and run in it. */
@@ -64,13 +67,15 @@ static int adpsgd_create(struct trm_strategy *s)
 {
   const struct worker_plan plan = {
     .arrays = 1, .handler = adpsgd_serve, .local = true, .no_staleness = true, .snapshot = adpsgd_snapshot};
-  return peers_create(s, &plan, sizeof(struct adpsgd));
+  TRM_CHECK(peers_create(s, &plan, sizeof(struct adpsgd)));
+  struct adpsgd *adpsgd = worker_of(s)->method;
+  return topology_create(&adpsgd->topology, s->options->graph, s->comm->size);
 }
 
 static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
   struct adpsgd *adpsgd = worker_of(s)->method;
-  const int passive = s->comm->size / 2;
+  const int rank = s->comm->rank, neighbors = topology_neighbors(&adpsgd->topology, rank);
   bool exchanges;
   TRM_CHECK(peers_step(s, rate, sums, &adpsgd->update, &exchanges));
   if (adpsgd_is_passive(s)) {
@@ -78,10 +83,9 @@ static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums
     peers_exchange(s, &apply);
     return TRM_OK;
   }
-  exchanges = exchanges && passive > 0;
-  if (exchanges) {
-    const struct server_request average = {
-      .replica = 1 + 2 * peers_draw(s, passive), .kind = AVERAGE, .in = s->w, .out = s->w};
+  if (exchanges && neighbors > 0) {
+    const int partner = topology_neighbor(&adpsgd->topology, rank, peers_draw(s, neighbors));
+    const struct server_request average = {.replica = partner, .kind = AVERAGE, .in = s->w, .out = s->w};
     peers_exchange(s, &average);
   }
   worker_apply_all(s, &adpsgd->update);
@@ -108,6 +112,7 @@ static int adpsgd_restore(struct trm_strategy *s, const float *const from[TRM_MA
 const struct trm_strategy_ops trm_strategy_adpsgd = {
   .name = "adpsgd",
   .help = "workers average their weights in random pairs",
+  .takes = PEERS_TAKE | TRM_TAKES_GRAPH,
   PEERS_SLOTS,
   .create = adpsgd_create,
   .before_forward = adpsgd_before_forward,

@@ -22,10 +22,12 @@
  * Groups: the ranks of a group share a batch, like one faster worker. One group is synchronous SGD, as many groups as
  * ranks is Downpour.
  *
- * strategy.rate=staleness divides the rate by the number of updates a gradient has missed (Zhang et al. 2016). */
+ * strategy.rate=staleness divides the rate by the number of updates that a gradient has missed (Zhang et al. 2016).
+ * strategy.rate=delay divides it only where these are more than the n workers, by delay / n (Koloskova, Stich & Jaggi
+ * 2022; Mishchenko et al. 2022): a slow worker needs no smaller rate of all. n counts groups as one worker each. */
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/node_sum.h"
+#include "mpi/strategies.h"
 
 struct asgd {
   float *sum;   /* device, (elements): gradient_sum.h. NULL: tau is 1 */

@@ -21,6 +21,7 @@ struct order_list {
 /* Who makes a call, and which. */
 struct order_turn {
   int32_t caller, kind;
+  double time;
 };
 
 struct order_event {
@@ -111,14 +112,19 @@ static bool order_read_event(struct order_record *record, const struct call_orde
   int64_t value, number;
   size_t chunk;
   int replica, caller, kind, length = -1;
+  double time = 0;
+  int at = 0;
   if (sscanf(line, "c %d %zu %" SCNd64 " %d %d\n%n", &replica, &chunk, &number, &caller, &kind, &length) == 5) {
+    if (plan->timed && sscanf(line + length, "%la\n%n", &time, &at) != 1)
+      return false;
+    length += at;
     if (replica < 0 || replica >= plan->replicas || chunk >= plan->chunks || number < 0 || caller < 0 ||
         caller >= plan->comm->size)
       return false;
     record->event = trm_grow(record->event, &record->capacity, record->events, record->events + 1,
                              sizeof *record->event, "a record");
     record->event[record->events++] =
-      (struct order_event){(size_t)replica * plan->chunks + chunk, number, {caller, kind}};
+      (struct order_event){(size_t)replica * plan->chunks + chunk, number, {caller, kind, time}};
   } else if (sscanf(line, "p %" SCNd64 "\n%n", &value, &length) == 1) {
     order_append(&record->parts[rank], value);
   } else if (sscanf(line, "a %" SCNd64 "\n%n", &value, &length) == 1) {
@@ -288,10 +294,23 @@ bool call_order_may_answer(const struct call_order *order, const struct call_ord
   return false;
 }
 
+double call_order_time(const struct call_order *order, const struct call_order_call *call, double now)
+{
+  if (!call_order_is_followed(order))
+    return now;
+  const struct order_record *record = order->record;
+  return record->turn[record->first[(size_t)call->replica * order->plan.chunks + call->chunk] +
+                      (size_t)call->number].time;
+}
+
 void call_order_answered(struct call_order *order, const struct call_order_call *call)
 {
-  ORDER_WRITE(order, "c %d %zu %" PRId64 " %d %d\n", call->replica, call->chunk, call->number, call->caller,
-              call->kind);
+  if (order->plan.timed)
+    ORDER_WRITE(order, "c %d %zu %" PRId64 " %d %d %a\n", call->replica, call->chunk, call->number, call->caller,
+                call->kind, call->time);
+  else
+    ORDER_WRITE(order, "c %d %zu %" PRId64 " %d %d\n", call->replica, call->chunk, call->number, call->caller,
+                call->kind);
 }
 
 /* The next of this rank's values in the record that is followed. */

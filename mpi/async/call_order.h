@@ -9,6 +9,7 @@
  * The record is a folder with a file of text for each rank: a line that says of which run it is, then a line an event,
  *
  *   c REPLICA CHUNK NUMBER CALLER KIND   this rank has run a call on the chunk, the chunk's NUMBER-th (from 0)
+ *   c REPLICA CHUNK NUMBER CALLER KIND TIME   the same, of methods that use the times of calls, in s (hexadecimal)
  *   p NUMBER   this rank has asked for a part of a batch, and was given this one
  *   a 0 or 1   this rank has looked for the answer to a call: 1: it had arrived
  *   q CALLS    a quiesce point; CALLS: on all chunks that this rank owns, so far
@@ -25,6 +26,7 @@ struct call_order_plan {
   struct trm_comm *comm; /* not owned */
   const char *record, *replay; /* folders; NULL or "": none */
   const char *run;       /* one line: what the recorded run and the one that follows it must have in common */
+  bool timed;            /* the times of calls are part of the record */
   int replicas;          /* of the parameter server */
   size_t chunks;         /* of a replica */
 };
@@ -43,9 +45,13 @@ struct call_order_call {
   size_t chunk;
   int64_t number;
   int caller, kind;
+  double time; /* plan.timed: s */
 };
 /* Returns false if it is not this call's turn. */
 bool call_order_may_answer(const struct call_order *order, const struct call_order_call *call);
+/* Returns the time of a call that may be answered: the recorded one, if a record is followed, or `now`. order: may be
+ * NULL. */
+double call_order_time(const struct call_order *order, const struct call_order_call *call, double now);
 /* This call has been answered. With the chunk locked, like may_answer. */
 void call_order_answered(struct call_order *order, const struct call_order_call *call);
 /* A part was assigned to this rank; returns the one that the record says, if one is followed. order: may be NULL. */

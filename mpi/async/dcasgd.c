@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
+#include "mpi/strategies.h"
 
 static bool dcasgd_is_adaptive(const struct trm_strategy *s)
 {

@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
 #include "mpi/async/peers.h"
+#include "mpi/strategies.h"
 
 enum kind { READ_CLOCK, ELASTIC_UPDATE };
 

@@ -26,10 +26,10 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/pending_update.h"
 #include "mpi/async/weight_copy.h"
 #include "mpi/async/worker.h"
+#include "mpi/strategies.h"
 #include "train/row_trainer.h"
 
 enum { UPDATES_BEGUN, COUNTERS }; /* shared counters: updates of all workers that have begun to write */

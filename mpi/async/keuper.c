@@ -20,8 +20,8 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/peers.h"
+#include "mpi/strategies.h"
 
 enum kind { PUT, FETCH };
 enum method_state { FILLED }; /* 1: the slot has weights that its owner has not read */
@@ -54,7 +54,8 @@ static bool keuper_serve(void *context, const struct server_chunk *chunk, struct
 static int keuper_create(struct trm_strategy *s)
 {
   const struct worker_plan plan = {
-    .arrays = 1, .handler = keuper_serve, .local = true, .no_staleness = true, .snapshot = peers_snapshot};
+    .arrays = 1, .method_states = 1, .handler = keuper_serve, .local = true, .no_staleness = true,
+    .snapshot = peers_snapshot};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct keuper)));
   struct worker *w = worker_of(s);
   struct keuper *k = w->method;
@@ -144,6 +145,7 @@ static void keuper_destroy(struct trm_strategy *s)
 const struct trm_strategy_ops trm_strategy_keuper = {
   .name = "keuper",
   .help = "workers send one another their weights, and accept those that help (Keuper & Pfreundt's ASGD)",
+  .takes = PEERS_TAKE,
   PEERS_SLOTS,
   .create = keuper_create,
   .step = keuper_step,

@@ -340,8 +340,8 @@ void param_server_write(struct param_server *s, int array, size_t low, size_t n,
 void param_server_set_clocks(struct param_server *s, int64_t clock)
 {
   const struct server_shard mine = server_shard_of(s, s->plan.comm->rank);
-  for (size_t i = 0; i < mine.last - mine.first; i++)
-    mine.state[i].clock = clock;
+  for (size_t chunk = mine.first; chunk < mine.last; chunk++)
+    server_state_at(s, &mine, chunk)->clock = clock;
   s->plan.comm->ops->barrier(s->plan.comm);
 }
 

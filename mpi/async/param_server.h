@@ -19,7 +19,6 @@
 #include "mpi/async/call_order.h"
 
 #define SERVER_CHUNK ((size_t)1 << 16) /* elements; the last chunk of an array has fewer */
-#define SERVER_METHOD_STATES 24
 #define SERVER_VALUES 4
 
 /* Elements of one chunk of an array. */
@@ -42,7 +41,7 @@ struct server_chunk {
   float *base;          /* array 0, (n) */
   size_t stride;        /* elements from one array to the next */
   int64_t *clock;       /* updates so far; counted by the method */
-  double *method_state; /* (SERVER_METHOD_STATES), the method's */
+  double *method_state; /* (method_states), the method's */
 };
 static inline float *server_array(const struct server_chunk *chunk, int array)
 {
@@ -54,6 +53,7 @@ struct server_call {
   int caller;                  /* rank of the caller */
   int64_t staleness;           /* the chunk's clock minus the last clock that the caller has seen */
   double value[SERVER_VALUES]; /* in: the method's */
+  double time;                 /* plan.timed: when the handler runs, by the clock of its node, in s */
   double per_chunk;            /* in and out: the method's, for this chunk */
   const float *in;             /* (n), NULL: nothing is sent */
   float *out;                  /* (n), NULL: nothing is returned */
@@ -67,9 +67,11 @@ struct server_plan {
   size_t elements;              /* of each array */
   int replicas;                 /* 1, or the ranks of comm */
   int arrays;                   /* of a replica */
+  int method_states;            /* of a chunk */
   int reply_arrays;             /* that a call returns, one after the other; 0: 1 */
   int slots;                    /* of param_server_begin */
   int servers;                  /* the last `servers` ranks are the owners, and only serve; 0: every rank is an owner */
+  bool timed;                   /* handlers use call.time */
   server_handler *handler;      /* may run in a thread of the server; one call at a time per chunk. NULL: no calls */
   void *context;
   struct call_order *order;     /* of the calls; not owned. NULL: neither recorded nor followed */

@@ -6,6 +6,7 @@
 #include "mpi/async/param_server_private.h"
 
 #define PAGE ((size_t)4096)
+#define CACHE_LINE ((size_t)64)
 
 static size_t server_align(size_t n, size_t unit)
 {
@@ -30,6 +31,12 @@ int server_node_rank(const struct param_server *s, int rank)
   return low < s->plan.node->size && s->node_rank[low] == rank ? low : -1;
 }
 
+/* Bytes from the state of one chunk to the next. */
+static size_t server_state_stride(const struct param_server *s)
+{
+  return server_align(sizeof(struct chunk_state) + (size_t)s->plan.method_states * sizeof(double), CACHE_LINE);
+}
+
 struct server_shard server_shard_of(const struct param_server *s, int owner)
 {
   struct server_shard shard = {.last = s->chunks};
@@ -41,7 +48,7 @@ struct server_shard server_shard_of(const struct param_server *s, int owner)
   shard.low = low < s->plan.elements ? low : s->plan.elements;
   shard.high = high < s->plan.elements ? high : s->plan.elements;
   shard.stride = server_align(shard.high - shard.low, 16);
-  shard.state_bytes = (shard.last - shard.first) * sizeof *shard.state;
+  shard.state_bytes = (shard.last - shard.first) * server_state_stride(s);
   const int local = s->shared.base ? server_node_rank(s, owner) : -1;
   if (local >= 0) {
     shard.state = s->shared.base[local];
@@ -49,6 +56,11 @@ struct server_shard server_shard_of(const struct param_server *s, int owner)
     shard.arrays = (float *)((char *)s->shared.base[local] + server_align(shard.state_bytes, PAGE));
   }
   return shard;
+}
+
+struct chunk_state *server_state_at(const struct param_server *s, const struct server_shard *shard, size_t chunk)
+{
+  return (struct chunk_state *)((char *)shard->state + (chunk - shard->first) * server_state_stride(s));
 }
 
 int server_shards_create(struct param_server *s)
@@ -132,14 +144,14 @@ void server_call_done(const struct server_request *request, const struct server_
 static struct chunk_state *server_state_of(const struct param_server *s, const struct server_head *head)
 {
   const struct server_shard shard = server_shard_of(s, param_server_owner(s, head->replica, head->chunk));
-  return shard.state + (head->chunk - shard.first);
+  return server_state_at(s, &shard, head->chunk);
 }
 
 /* A chunk of a shard of this node, as handlers see it. */
 static struct server_chunk server_view_of(const struct param_server *s, const struct server_shard *shard, int replica,
                                           size_t chunk)
 {
-  struct chunk_state *state = shard->state + (chunk - shard->first);
+  struct chunk_state *state = server_state_at(s, shard, chunk);
   const size_t low = chunk * SERVER_CHUNK;
   return (struct server_chunk){
     .replica = replica,
@@ -171,10 +183,12 @@ bool param_server_try(struct param_server *s, struct server_head *head)
   const struct server_chunk view = server_view_of(s, &shard, head->replica, head->chunk);
   int64_t *number = shard.number ? shard.number + (head->chunk - shard.first) : NULL;
   trm_lock_acquire(node, &state->lock);
-  const struct call_order_call call = {
-    head->replica, head->chunk, number ? *number : 0, head->call.caller, head->call.kind};
+  struct call_order_call call = {
+    head->replica, head->chunk, number ? *number : 0, head->call.caller, head->call.kind, 0};
   head->call.staleness = state->clock - head->clock;
   const bool may = !number || call_order_may_answer(s->plan.order, &call);
+  if (s->plan.timed && may)
+    head->call.time = call.time = call_order_time(number ? s->plan.order : NULL, &call, node->ops->clock(node));
   const bool answered = may && s->plan.handler(s->plan.context, &view, &head->call);
   if (answered) {
     if (number) {

@@ -5,13 +5,12 @@
 #include "core/counter.h"
 #include "mpi/async/param_server.h"
 
-/* State of one chunk, in the owner's memory. */
+/* State of one chunk, in the owner's memory, in whole cache lines. */
 struct chunk_state {
   struct trm_lock lock; /* taken while a call runs */
   int64_t clock;
-  double method_state[SERVER_METHOD_STATES];
   struct trm_counter changes; /* calls that have been answered */
-  char pad[40];               /* to whole cache lines */
+  double method_state[];      /* (plan.method_states) */
 };
 
 /* A call on one chunk, as it travels to the owner and back. */
@@ -30,9 +29,9 @@ struct server_shard {
   size_t first, last; /* chunks [first, last) */
   size_t low, high;   /* elements [low, high) of each array */
   size_t stride;      /* elements, array to array */
-  size_t state_bytes; /* of all its struct chunk_state; the arrays come after these */
+  size_t state_bytes; /* of all its chunk states; the arrays come after these */
   /* NULL: in another node */
-  struct chunk_state *state; /* (last - first) */
+  void *state;               /* (last - first) server_state_at */
   int64_t *number;           /* (last - first) calls that have been answered; NULL also: not counted */
   float *arrays;             /* (arrays, stride) */
 };
@@ -67,6 +66,8 @@ int server_active_owner(const struct param_server *server, int replica, int numb
 /* The number of an owner, or of another rank, among the ranks of this node; -1: it is in another. */
 int server_node_rank(const struct param_server *server, int rank);
 struct server_shard server_shard_of(const struct param_server *server, int owner);
+/* The state of a chunk of a shard of this node. */
+struct chunk_state *server_state_at(const struct param_server *server, const struct server_shard *shard, size_t chunk);
 /* Returns true if this rank runs calls on the owner's chunks itself, in shared memory. */
 bool param_server_is_direct(const struct param_server *server, int owner);
 /* Divides the replicas, and takes the memory of this node's shards. Collective over plan.comm. */

@@ -1,5 +1,6 @@
 #include "mpi/async/peers.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -80,6 +81,11 @@ static void peers_mean_of(struct trm_strategy *s, const float *w, const double *
 void peers_mean(struct trm_strategy *s)
 {
   peers_mean_of(s, s->w, peers_of(s)->weight);
+  double sum = 0;
+  for (size_t i = 0; i < s->elements; i++)
+    sum += pow((double)(s->w[i] - s->eval_weights[i]), 2);
+  s->comm->ops->allreduce(s->comm, &sum, 1, TRM_DOUBLE, TRM_SUM);
+  s->consensus = sqrt(sum / s->comm->size);
 }
 
 void peers_snapshot(struct trm_strategy *s)

@@ -30,14 +30,14 @@ int64_t peers_exchange(struct trm_strategy *strategy, const struct server_reques
 /* Array `array` (elements) of this rank's replica, in place: only while no other rank calls. */
 float *peers_local_array(struct trm_strategy *strategy, int array);
 
-/* Collective. eval_weights becomes the mean of weight * w over the ranks. */
+/* Collective. eval_weights becomes the mean of weight * w over the ranks; sets strategy->consensus. */
 void peers_mean(struct trm_strategy *strategy);
 void peers_snapshot(struct trm_strategy *strategy); /* worker_plan.snapshot */
 
 /* -- slots of the contract, or their first part. quiesce and restore: eval_weights becomes the mean. */
 #define PEERS_SLOTS                                                                           \
-  .takes = PEERS_TAKE, .next_batch = worker_next_batch, .collect = peers_collect,             \
-  .snapshot = snapshots_request, .snapshot_weights = peers_snapshot_weights
+  .next_batch = worker_next_batch, .collect = peers_collect, .snapshot = snapshots_request,   \
+  .snapshot_weights = peers_snapshot_weights
 int peers_snapshot_weights(struct trm_strategy *strategy, int number);
 int peers_quiesce(struct trm_strategy *strategy);
 int peers_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);

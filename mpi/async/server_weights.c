@@ -1,5 +1,6 @@
 #include "mpi/async/server_weights.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -48,7 +49,14 @@ struct trm_update server_weights_rule(const struct trm_strategy *s, double rate,
 
 double server_weights_rate_divisor(const struct trm_strategy *s, const struct server_call *call)
 {
-  return s->options->rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1 ? (double)call->staleness : 1;
+  const double staleness = (double)call->staleness;
+  switch (s->options->rate) {
+  case TRM_STALE_RATE_DIVIDED: return fmax(1, staleness);
+  case TRM_STALE_RATE_DELAY: return fmax(1, staleness / worker_of(s)->workers);
+  case TRM_STALE_RATE_POLYNOMIAL: return pow(1 + fmax(0, staleness), s->options->rate_exponent);
+  case TRM_STALE_RATE_HINGE: return 1 + s->options->rate_slope * fmax(0, staleness - s->options->rate_bound);
+  default: return 1;
+  }
 }
 
 void server_weights_update(const struct trm_strategy *s, const struct server_chunk *chunk, struct trm_update update,

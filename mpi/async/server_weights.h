@@ -34,7 +34,8 @@ struct trm_update server_weights_rule(const struct trm_strategy *strategy, doubl
 /* Applies a rule to one chunk, whose clock counts the updates; g (chunk->n). */
 void server_weights_update(const struct trm_strategy *strategy, const struct server_chunk *chunk,
                            struct trm_update update, const float *g);
-/* Returns the staleness of the call's gradient, at least 1, with strategy.rate=staleness; otherwise 1. */
+/* Returns what strategy.rate divides the rate of the call's gradient by, at least 1: its staleness; delay: that over
+ * the number of workers; polynomial, hinge: Xie et al. 2019; constant: 1. */
 double server_weights_rate_divisor(const struct trm_strategy *strategy, const struct server_call *call);
 /* Returns the weights if the call requests them. */
 void server_weights_reply(const struct trm_strategy *strategy, const struct server_chunk *chunk,

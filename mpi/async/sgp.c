@@ -25,8 +25,8 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/peers.h"
+#include "mpi/strategies.h"
 #include "train/slowdown.h"
 
 /* By a sender at distance 2^d: PUSH, a half, per_chunk its y, of which a failed owner returns all; FINISH, no more
@@ -38,7 +38,6 @@ enum value { DISTANCE, ITERATION }; /* d; of PUSH */
 /* y; the iteration that the owner has begun, -INFINITY: it has failed; ARRIVED + d: halves since the last quiesce
  * point, INFINITY after FINISH */
 enum method_state { WEIGHT, BEGUN, ARRIVED };
-enum { MAX_DISTANCES = SERVER_METHOD_STATES - ARRIVED };
 #define UNIT 0x1p-20
 
 struct sgp {
@@ -112,7 +111,7 @@ static bool sgp_serve(void *context, const struct server_chunk *chunk, struct se
     state[BEGUN] = call->kind == FAIL ? -INFINITY : INFINITY;
   } else if (call->kind == TAKE_ALL) {
     sgp_take(chunk, call);
-    memset(&state[ARRIVED], 0, MAX_DISTANCES * sizeof *state);
+    memset(&state[ARRIVED], 0, (size_t)sgp->distances * sizeof *state);
     state[BEGUN] = failed ? -INFINITY : (double)sgp->first - 1;
   } else {
     if (!sgp_has_arrived(s, chunk))
@@ -142,19 +141,19 @@ static void sgp_finish(struct trm_strategy *s)
 
 static int sgp_create(struct trm_strategy *s)
 {
+  int distances = 0;
+  while ((int64_t)1 << distances < s->comm->size)
+    distances++;
   const struct worker_plan plan = {
-    .arrays = 1, .transient = 1, .handler = sgp_serve, .local = true, .drain = sgp_finish, .no_staleness = true,
-    .snapshot = peers_snapshot};
+    .arrays = 1, .transient = 1, .method_states = ARRIVED + distances, .handler = sgp_serve, .local = true,
+    .drain = sgp_finish, .no_staleness = true, .snapshot = peers_snapshot};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct sgp)));
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
   const size_t bytes = param_server_chunks(w->server) * sizeof *sgp->half;
   sgp->peers.weight = worker_alloc(s, bytes);
   sgp->half = worker_alloc(s, bytes);
-  while ((int64_t)1 << sgp->distances < s->comm->size)
-    sgp->distances++;
-  if (sgp->distances > MAX_DISTANCES)
-    return trm_error(TRM_USAGE, "strategy.name=sgp: %d ranks are more than 2^%d", s->comm->size, MAX_DISTANCES);
+  sgp->distances = distances;
   TRM_CHECK(trm_strategy_keep(s, "iteration", &sgp->iteration, sizeof sgp->iteration));
   return trm_strategy_keep(s, "push-sum weights", sgp->peers.weight, bytes);
 }
@@ -260,6 +259,7 @@ static int sgp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
 const struct trm_strategy_ops trm_strategy_sgp = {
   .name = "sgp",
   .help = "workers push halves of their weights along a directed graph (stochastic gradient push)",
+  .takes = PEERS_TAKE,
   PEERS_SLOTS,
   .create = sgp_create,
   .before_forward = sgp_before_forward,

@@ -5,7 +5,11 @@
 #include "core/status.h"
 #include "mpi/async/worker.h"
 
-enum { GRADIENTS = SERVER_METHOD_STATES - 1 }; /* method state of centralized methods: since the last quiesce point */
+/* Gradients of a chunk since the last quiesce point: of centralized methods, after the method's own states. */
+static double *snapshot_gradients(const struct trm_strategy *s, const struct server_chunk *chunk)
+{
+  return &chunk->method_state[worker_of(s)->plan.method_states];
+}
 
 void snapshots_request(struct trm_strategy *s, const uint64_t *at, int count)
 {
@@ -33,7 +37,7 @@ static void snapshot_copy(const struct trm_strategy *s, const struct server_chun
 void snapshots_count(const struct trm_strategy *s, const struct server_chunk *chunk, int64_t gradients)
 {
   const struct snapshots *snapshots = &worker_of(s)->snapshots;
-  double *counted = &chunk->method_state[GRADIENTS];
+  double *counted = snapshot_gradients(s, chunk);
   const double before = *counted;
   if (snapshots->count == 0)
     return;
@@ -47,10 +51,11 @@ static void snapshot_complete_chunk(void *context, const struct server_chunk *ch
 {
   const struct trm_strategy *s = context;
   const struct snapshots *snapshots = &worker_of(s)->snapshots;
+  double *counted = snapshot_gradients(s, chunk);
   for (int i = 0; i < snapshots->count; i++)
-    if ((double)snapshots->target[i] > chunk->method_state[GRADIENTS])
+    if ((double)snapshots->target[i] > *counted)
       snapshot_copy(s, chunk, i);
-  chunk->method_state[GRADIENTS] = 0;
+  *counted = 0;
 }
 
 void snapshots_complete(struct trm_strategy *s)

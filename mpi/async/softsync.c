@@ -5,15 +5,16 @@
  * asgd. Running statistics move once an update, towards the mean of the c batches' moments, as in synchronous SGD.
  *
  * The clock of a chunk counts updates, so the staleness of a gradient is the number of updates since its worker read
- * the weights: about n if all are equally fast. strategy.rate=staleness divides each gradient by its staleness.
+ * the weights: about n if all are equally fast. strategy.rate=staleness divides each gradient by its staleness,
+ * strategy.rate=delay by staleness / P where that is above 1 (asgd.c).
  *
  * Fewer than c gradients, which are not yet applied, may remain on the server at a quiesce point and at the end of the
  * run; a checkpoint keeps them for runs with the same number of ranks. */
 #include <string.h>
 
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
+#include "mpi/strategies.h"
 
 enum method_state { WAITING }; /* gradients summed so far */
 
@@ -56,6 +57,7 @@ static int softsync_create(struct trm_strategy *s)
   const struct worker_plan plan = {
     .centralized = true,
     .arrays = 1 + s->optimizer->states + (softsync_gradients_per_update(s) > 1),
+    .method_states = 1,
     .handler = softsync_serve,
     .update_gradients = softsync_gradients_per_update(s),
   };

@@ -27,8 +27,8 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
+#include "mpi/strategies.h"
 
 /* of a gradient; that the weights must have at least (there is no clipping) */
 enum value { CLOCK = SERVER_SCALE };

@@ -28,7 +28,7 @@ static void worker_assign_roles(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const size_t rank = (size_t)s->comm->rank, workers = (size_t)worker_count(s);
-  const bool groups = (s->ops->takes & TRM_TAKES_GROUPS) && s->options->groups > 0;
+  const bool groups = (s->ops->takes & TRM_TAKES_GROUPS) && s->options->groups > 0 && !w->plan.groups_of_workers;
   w->workers = groups ? (int)s->options->groups : (int)workers;
   w->number = rank < workers ? (int)(((rank + 1) * (size_t)w->workers - 1) / workers) : -1; /* inverse of trm_interval */
   w->group = s->comm->ops->split(s->comm, w->number >= 0 ? w->number : w->workers + (int)rank, 0);
@@ -102,7 +102,8 @@ static int worker_create_order(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   const struct trm_strategy_options *o = s->options;
   char run[256], nodes[32] = "";
-  if (w->plan.slots > 0 && o->servers == 0) { /* other calls on chunks of the same node */
+  const bool by_node = w->plan.groups_of_workers && o->groups == 0;
+  if ((w->plan.slots > 0 && o->servers == 0) || by_node) { /* other calls on chunks of the same node; other groups */
     int32_t count = w->node->rank == 0;
     s->comm->ops->allreduce(s->comm, &count, 1, TRM_INT32, TRM_SUM);
     snprintf(nodes, sizeof nodes, ", %d nodes", count);
@@ -117,6 +118,7 @@ static int worker_create_order(struct trm_strategy *s)
     .run = run,
     .replicas = w->plan.centralized ? 1 : s->comm->size,
     .chunks = server_chunks(s->elements),
+    .timed = w->plan.timed,
   };
   return call_order_create(&w->order, &plan);
 }
@@ -139,6 +141,23 @@ static int worker_create_assignment(struct trm_strategy *s)
     w->assignment.slack = (int)o->slack;
   }
   return batch_assignment_create(&w->assignment, s->comm, w->node, o->servers > 0 ? w->workers : 0);
+}
+
+static bool worker_abandons(const struct trm_strategy *s)
+{
+  return stragglers_end(worker_of(s)->stragglers);
+}
+
+/* strategy.stragglers=drop */
+static int worker_create_stragglers(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  const int servers = (int)s->options->servers;
+  if (s->options->stragglers == TRM_STRAGGLERS_WAIT)
+    return TRM_OK;
+  w->stragglers = worker_alloc(s, sizeof *w->stragglers);
+  s->abandons = worker_abandons;
+  return stragglers_create(w->stragglers, s->comm, w->node, servers > 0 ? w->workers : 0, w->workers);
 }
 
 /* Centralized: adds arrays for the snapshots, which are empty at a quiesce point. Peers keep fewer: each has a copy of
@@ -175,6 +194,7 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   TRM_CHECK(trm_agree(all, worker_alloc_arrays(s)));
   TRM_CHECK(worker_create_order(s));
   TRM_CHECK(worker_create_assignment(s));
+  TRM_CHECK(worker_create_stragglers(s));
   worker_limit_snapshots(s);
   const struct server_plan server = {
     .comm = all,
@@ -182,9 +202,11 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
     .elements = s->elements,
     .replicas = plan->centralized ? 1 : all->size,
     .arrays = w->plan.arrays,
+    .method_states = plan->method_states + plan->centralized, /* snapshot.c has the last */
     .reply_arrays = plan->reply_arrays,
     .slots = plan->slots,
     .servers = (int)o->servers,
+    .timed = plan->timed,
     .handler = plan->handler,
     .context = s,
     .order = w->order,
@@ -199,6 +221,8 @@ void worker_destroy(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   param_server_free(w->server);
   batch_assignment_free(&w->assignment);
+  if (w->stragglers)
+    stragglers_free(w->stragglers);
   call_order_free(w->order);
   trm_free(s->undone);
   for (int i = 0; i < w->arrays; i++)
@@ -251,6 +275,26 @@ static void worker_take_snapshots(struct trm_strategy *s, uint64_t batch)
     worker_of(s)->plan.snapshot(s);
 }
 
+/* Returns the part that was not done, and tells how long the gradient took. */
+static void worker_end_batch(struct trm_strategy *s, uint64_t end)
+{
+  struct worker *w = worker_of(s);
+  if (s->abandoned)
+    batch_assignment_return(&w->assignment);
+  if (w->stragglers && s->abandoned && !(s->slowdown && s->slowdown->failed))
+    stragglers_dropped(w->stragglers, end);
+  else if (w->stragglers)
+    stragglers_done(w->stragglers);
+  s->abandoned = false;
+}
+
+/* Returns false if the worker computes nothing before the next quiesce point. */
+static bool worker_may_compute(struct trm_strategy *s, uint64_t end)
+{
+  struct worker *w = worker_of(s);
+  return !(w->stragglers && stragglers_leave_out(w->stragglers, end)) && worker_outlast_outage(s);
+}
+
 bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_part *part)
 {
   struct worker *w = worker_of(s);
@@ -261,11 +305,10 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_pa
       worker_announce_halt(s, true);
     return false;
   }
-  if (s->abandoned)
-    batch_assignment_return(&w->assignment);
-  s->abandoned = false;
+  worker_end_batch(s, end);
   struct trm_batch_part assigned = {.parts = 0};
-  if (worker_outlast_outage(s) && w->assignment.leader && !batch_assignment_next(&w->assignment, &assigned))
+  const bool computes = worker_may_compute(s, end);
+  if (computes && w->assignment.leader && !batch_assignment_next(&w->assignment, &assigned))
     assigned.parts = 0;
   if (w->group->size > 1)
     w->group->ops->broadcast(w->group, &assigned, sizeof assigned, TRM_BYTE, 0);
@@ -274,8 +317,12 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_pa
     w->plan.drain(s);
   if (w->plan.snapshot)
     worker_take_snapshots(s, assigned.parts > 0 ? assigned.batch : UINT64_MAX);
+  if (w->stragglers && assigned.parts > 0)
+    stragglers_begin(w->stragglers);
   if (assigned.parts > 0)
     return true;
+  if (w->stragglers)
+    stragglers_wait(w->stragglers, computes);
   param_server_finish(w->server);
   return false;
 }
@@ -285,11 +332,14 @@ void worker_quiesce(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   const double before = s->comm->ops->clock(s->comm);
   trm_free(s->undone);
+  if (w->stragglers)
+    stragglers_quiesce(w->stragglers, w->assignment.end, w->number >= 0 && !(s->slowdown && s->slowdown->failed));
   batch_assignment_quiesce(&w->assignment, &s->updates, &s->undone, &s->undones);
   if (w->number >= 0)
     s->wait_s += s->comm->ops->clock(s->comm) - before;
   if (w->order)
     call_order_quiesce(w->order, param_server_calls(w->server));
+  s->straggler = w->stragglers && stragglers_leave_out(w->stragglers, w->assignment.end);
   snapshots_complete(s);
   w->fresh = w->halted = false;
 }

@@ -7,17 +7,20 @@
 #include "mpi/async/batch_assignment.h"
 #include "mpi/async/param_server.h"
 #include "mpi/async/snapshot.h"
+#include "mpi/async/stragglers.h"
 #include "train/strategy.h"
 
 struct worker_plan {
   bool centralized;  /* the parameter server holds one replica, the server weights; otherwise one for each rank */
   int arrays;        /* of a replica. Centralized: 0 the weights, then the optimizer's states, then the method's */
   int transient;     /* the last `transient` of these are empty at a quiesce point: not in checkpoints */
-  int reply_arrays, slots; /* of struct server_plan */
+  int reply_arrays, slots, method_states; /* of struct server_plan */
   server_handler *handler; /* its context is the strategy */
   int update_gradients; /* gradients that an update of the weights takes together; 0: 1 */
   bool splits_batch; /* every worker computes its shard of every batch (batch_assignment.h), with strategy.slack */
+  bool groups_of_workers; /* strategy.groups are groups of workers; otherwise each is a worker of several ranks */
   bool local;        /* each worker has its own optimizer states */
+  bool timed;        /* struct server_plan.timed */
   bool no_staleness; /* the method has no staleness: strategy->staleness is NULL */
   bool shared_weights; /* the method sets s->w, which is also evaluated: no eval_weights */
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
@@ -32,6 +35,7 @@ struct worker {
   int number, workers;                 /* number of this worker; -1: the rank is a dedicated server */
   struct batch_assignment assignment;
   struct param_server *server;
+  struct stragglers *stragglers;       /* owned; NULL: they are waited for */
   struct snapshots snapshots;
   struct call_order *order;            /* NULL: neither recorded nor followed */
   int64_t *seen;                       /* (chunks) clocks of the server weights when they were last read */

@@ -8,18 +8,32 @@
  * alone. */
 static const struct coll_costs typical[] = {{2e-6, 1 / 8e9, 1 / 1e10}, {20e-6, 1 / 1.2e9, 1 / 1e10}};
 
-static const struct coll_ops *choices_cheapest(enum coll_kind kind, int ranks, bool across_nodes, size_t bytes)
+static const struct coll_ops *choices_cheapest(enum coll_kind kind, int ranks, enum coll_domain domain,
+                                               size_t bytes)
 {
-  const struct coll_ops *best = NULL;
+  const struct coll_ops *best = domain == COLL_NODES_OF_SEVERAL ? coll_find(kind, COLL_TWO_LEVEL) : NULL;
+  if (best)
+    return best;
   double best_seconds = INFINITY;
   for (const struct coll_ops *ops = coll_table; ops->name; ops++) {
-    const double seconds = ops->kind == kind ? ops->seconds(&typical[across_nodes], ranks, (double)bytes) : INFINITY;
+    const struct coll_costs *costs = &typical[domain != COLL_NODE];
+    const double seconds = ops->kind == kind ? ops->seconds(costs, ranks, (double)bytes) : INFINITY;
     if (seconds < best_seconds) {
       best_seconds = seconds;
       best = ops;
     }
   }
   return best;
+}
+
+/* From so many bytes on all-reduces over messages take less time than the library's in a node, too, measured with 2 and
+ * 4 ranks of MPICH (tests/bench/allreduce.sh). */
+#define MESSAGES_BYTES ((size_t)1 << 24)
+
+/* Inside a node the library copies through its memory. */
+static bool choices_is_library(enum coll_kind kind, bool across_nodes, size_t bytes)
+{
+  return !across_nodes && kind != COLL_TREE_SUM && (kind != COLL_ALLREDUCE || bytes < MESSAGES_BYTES);
 }
 
 /* How much worse a choice fits than one of just these ranks, as a ratio: never below 1. */
@@ -44,8 +58,9 @@ static bool choices_is_better(const struct coll_choice *choice, const struct col
 }
 
 const struct coll_ops *coll_choose(const struct coll_choices *choices, enum coll_kind kind, int ranks,
-                                   bool across_nodes, size_t bytes)
+                                   enum coll_domain domain, size_t bytes)
 {
+  const bool across_nodes = domain != COLL_NODE;
   const struct coll_choice *best = NULL;
   for (size_t i = 0; choices && i < choices->count; i++) {
     const struct coll_choice *choice = &choices->choice[i];
@@ -54,8 +69,7 @@ const struct coll_ops *coll_choose(const struct coll_choices *choices, enum coll
   }
   if (best)
     return best->ops;
-  const bool is_library = !across_nodes && kind != COLL_TREE_SUM; /* it copies through the node's memory */
-  return is_library ? NULL : choices_cheapest(kind, ranks, across_nodes, bytes);
+  return choices_is_library(kind, across_nodes, bytes) ? NULL : choices_cheapest(kind, ranks, domain, bytes);
 }
 
 void coll_choices_add(struct coll_choices *choices, const struct coll_choice *choice)

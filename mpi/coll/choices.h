@@ -6,6 +6,10 @@
 
 #include "mpi/coll/table.h"
 
+/* The domain of a communicator's ranks: one node; several nodes, a rank on each; several nodes, of which some have
+ * several ranks. A measurement on several nodes is for both. */
+enum coll_domain { COLL_NODE, COLL_NODES, COLL_NODES_OF_SEVERAL };
+
 /* Measured: from so many bytes up, on so many ranks. */
 struct coll_choice {
   enum coll_kind kind;
@@ -24,9 +28,10 @@ struct coll_choices {
 /* The algorithm; NULL: the communication library's own. bytes: of the array, of all ranks together for all-gather and
  * reduce-scatter. It is that of the choice of the kind and domain whose ranks are nearest (in ratio, the fewer of two),
  * and whose bytes are the most that are not above `bytes`, or else the fewest. Without such a choice, and if choices is
- * NULL, it is the cheapest row of the table by typical costs, or in a node the library's own. */
+ * NULL, it is the two-level row where nodes have several ranks and the kind has one; else the cheapest row of the table
+ * by typical costs, or in a node, but for all-reduces of 16 MB or more, the library's own. */
 const struct coll_ops *coll_choose(const struct coll_choices *choices, enum coll_kind kind, int ranks,
-                                   bool across_nodes, size_t bytes);
+                                   enum coll_domain domain, size_t bytes);
 
 /* choices is zeroed before the first one. */
 void coll_choices_add(struct coll_choices *choices, const struct coll_choice *choice);

@@ -62,6 +62,11 @@ struct trm_comm *coll_schedule_comm(const struct coll_schedule *s)
   return s->coll->comm;
 }
 
+const int *coll_schedule_nodes(const struct coll_schedule *s)
+{
+  return s->coll->nodes;
+}
+
 enum trm_type coll_schedule_type(const struct coll_schedule *s)
 {
   return s->type;

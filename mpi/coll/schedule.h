@@ -15,10 +15,11 @@
 /* Tags of the messages of schedules; no others may have them. */
 enum { COLL_TAG_LOW = 20000, COLL_TAGS = 8192 };
 
-/* A communicator with its schedules: one for each communicator, zeroed but for comm. One thread at a time makes and
- * runs them. The oldest in progress is at most COLL_TAGS strands behind the newest. */
+/* A communicator with its schedules: one for each communicator, zeroed but for comm and nodes. One thread at a time
+ * makes and runs them. The oldest in progress is at most COLL_TAGS strands behind the newest. */
 struct coll {
   struct trm_comm *comm;        /* not owned */
+  const int *nodes;             /* (size) of each rank: the lowest rank of its node; NULL: the rank. Not owned */
   uint64_t strands;             /* so far; their numbers give the tags */
   struct coll_schedule *oldest; /* in progress */
 };
@@ -28,6 +29,7 @@ struct coll_schedule;
 /* -- making it. Arrays belong to the caller and stay until the schedule is complete. Counts are elements, 0 allowed. */
 struct coll_schedule *coll_schedule_make(struct coll *coll, enum trm_type type, enum trm_op op);
 struct trm_comm *coll_schedule_comm(const struct coll_schedule *schedule);
+const int *coll_schedule_nodes(const struct coll_schedule *schedule); /* coll->nodes */
 enum trm_type coll_schedule_type(const struct coll_schedule *schedule);
 void coll_strand(struct coll_schedule *schedule); /* what is added next belongs to a new strand; call it first */
 void coll_round(struct coll_schedule *schedule);  /* what is added next begins after all that the strand has */

@@ -9,6 +9,7 @@
 #include "mpi/coll/halving.h"
 #include "mpi/coll/ring.h"
 #include "mpi/coll/tree.h"
+#include "mpi/coll/two_level.h"
 
 /* -- costs, as in the headers of the algorithms */
 
@@ -93,6 +94,9 @@ const struct coll_ops coll_table[] = {
    .reduce_scatter = coll_circulant_reduce_scatter},
   {"ring", COLL_REDUCE_SCATTER, CHUNK_BYTES, table_ring_reduce_scatter,
    .reduce_scatter = coll_ring_reduce_scatter},
+  {COLL_TWO_LEVEL, COLL_ALLGATHER, CHUNK_BYTES, table_ring_allgather, .allgather = coll_two_level_allgather},
+  {COLL_TWO_LEVEL, COLL_REDUCE_SCATTER, CHUNK_BYTES, table_ring_reduce_scatter,
+   .reduce_scatter = coll_two_level_reduce_scatter},
   {"tree", COLL_BROADCAST, CHUNK_BYTES, table_tree, .broadcast = coll_tree_broadcast},
   {.name = NULL},
 };

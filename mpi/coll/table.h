@@ -15,6 +15,10 @@ struct coll_costs {
   double alpha, beta, gamma;
 };
 
+/* The name of the rows that know which ranks share a node (two_level.h); their costs are those of ranks that are all on
+ * nodes of their own. */
+#define COLL_TWO_LEVEL "two-level"
+
 struct coll_ops {
   const char *name; /* of the algorithm: unique among those of a kind */
   enum coll_kind kind;

@@ -36,6 +36,14 @@ static inline size_t blocks_message_bytes(size_t n, int bits)
   return blocks_of(n) * (sizeof(float) + blocks_words(bits) * sizeof(uint32_t));
 }
 
+/* Sets buffer, rounds and sent for one round, in which each node sends its message to all. */
+static inline void blocks_measure(const struct compress_part *part, int bits, struct compress_sizes *sizes)
+{
+  sizes->buffer = (size_t)part->nodes->size * blocks_message_bytes(part->n, bits);
+  sizes->rounds = 1;
+  sizes->sent = compress_rows_sent(part, blocks_message_bytes(part->n, bits));
+}
+
 /* The message of a node in the slice's buffer. */
 static inline struct blocks_message blocks_message(const struct compress_part *part, int node, int bits)
 {

@@ -20,6 +20,8 @@ static void cast_measure(const struct compressor *c, struct compress_part *part,
   (void)c;
   sizes->buffer = (part->n + (size_t)part->nodes->size * compress_max_shard(part, part->n)) * sizeof(uint16_t);
   sizes->scratch = compress_max_shard(part, part->n) * sizeof(float);
+  sizes->rounds = 2;
+  sizes->sent = 2 * compress_shards_sent(part, part->n, sizeof(uint16_t));
 }
 
 /* Conversions of a format. */

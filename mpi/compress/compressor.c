@@ -46,7 +46,20 @@ static void compressor_measure(struct compressor *c, const struct compress_slice
       all->state[k] += size_of[i].state[k];
     all->buffer += compressor_buffer_bytes(part, &size_of[i]);
     all->scratch = size_of[i].scratch > all->scratch ? size_of[i].scratch : all->scratch;
+    c->rounds = size_of[i].rounds > c->rounds ? size_of[i].rounds : c->rounds;
+    c->sent += size_of[i].sent + compress_rows_sent(part, part->exact * sizeof(float));
   }
+}
+
+/* compressor_enter_round is called once more than there are rounds of messages. */
+void compressor_describe(const struct compressor *c, struct trm_exchange *exchange)
+{
+  size_t n = 0;
+  for (int i = 0; i < c->parts; i++)
+    n += c->part[i].n;
+  exchange->rounds = c->rounds;
+  exchange->bytes += c->sent;
+  exchange->floats += COMPRESS_PASSES * (double)n * (c->rounds + 1);
 }
 
 static int compressor_alloc(struct compressor *c, const struct compress_sizes *all)
@@ -132,7 +145,7 @@ void compressor_free(struct compressor **compressor)
 static void compressor_enter_round(struct compressor *c, struct compress_part *part)
 {
   const bool done = c->ops->advance(c, part);
-  trm_strategy_pass_time(c->strategy, 3 * part->n); /* data and a state are read, one of them is written */
+  trm_strategy_pass_time(c->strategy, COMPRESS_PASSES * part->n);
   if (!done)
     return;
   compress_add_rows(part, part->data + part->n, part->others, part->exact);
@@ -152,6 +165,8 @@ void compressor_begin(struct compressor *c, int slice, float *data)
     compress_gather_rows_begin(c, part, part->others, part->exact * sizeof *data);
   }
   part->round = 0;
+  if (!c->strategy->options->error_feedback && part->state[0]) /* e = 0 */
+    memset(part->state[0], 0, part->n * sizeof *part->state[0]);
   compressor_enter_round(c, part);
 }
 

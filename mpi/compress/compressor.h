@@ -5,7 +5,9 @@
  *
  * (Seide et al.: 1-bit stochastic gradient descent, Interspeech 2014; Karimireddy et al.: Error feedback fixes SignSGD
  * and other gradient compression schemes, ICML 2019). g is the gradient, not the step rate * g: at a constant rate the
- * two are the same, and any optimizer can follow, as in PowerSGD's algorithm 2.
+ * two are the same, and any optimizer can follow, as in PowerSGD's algorithm 2. With local steps it is what a replica
+ * has moved since the latest exchange (mpi/sync/replicas_exchange.c). With strategy.error_feedback=no e is 0, for
+ * comparison.
  *
  * A rank has slices of the flat arrays, those that it sums with the ranks of the other nodes that have the same ones.
  * Of each slice it begins the sum, tests and waits for it, as for a non-blocking all-reduce. Several may be in
@@ -29,6 +31,9 @@ struct compress_slice {
 int compressor_create(struct compressor **compressor, struct trm_strategy *strategy,
                       const struct compress_slice *slice, int slices);
 void compressor_free(struct compressor **compressor); /* NULL is allowed */
+
+/* Adds a sum of all slices to what an exchange sends and computes; sets its rounds. */
+void compressor_describe(const struct compressor *compressor, struct trm_exchange *exchange);
 
 /* Begins the sum of a slice. data: its first element; the sum replaces what it has, and it must stay untouched until
  * then. The update's number is strategy->updates. All ranks begin the same slices, in ascending order. */

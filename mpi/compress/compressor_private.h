@@ -5,14 +5,17 @@
 #include "core/device.h"
 #include "mpi/compress/compressor.h"
 
-/* A compressor keeps at most so many arrays from one sum to the next. */
-enum { COMPRESS_STATES = 2 };
+/* A compressor keeps at most so many arrays from one sum to the next. In a round about so many arrays are passed over:
+ * data and a state are read, one of them is written. */
+enum { COMPRESS_STATES = 2, COMPRESS_PASSES = 3 };
 
 /* Memory that a slice needs. */
 struct compress_sizes {
   size_t state[COMPRESS_STATES]; /* floats, kept from one sum to the next and in checkpoints */
   size_t buffer;                 /* bytes, of a sum in progress */
   size_t scratch;                /* bytes, within a round */
+  int rounds;                    /* of messages */
+  double sent;                   /* bytes in these: the mean over the nodes */
 };
 
 /* A slice, its sum in progress or not. */
@@ -51,6 +54,8 @@ struct compressor {
   struct trm_strategy *strategy; /* not owned */
   struct compress_part *part;    /* (parts) */
   int parts;
+  int rounds;                    /* of messages, the most of a slice */
+  double sent;                   /* bytes, of a sum of all slices */
   int first, last;               /* parts in progress are among [first, last) */
   float *state[COMPRESS_STATES];
   char *buffer;                  /* of all slices */
@@ -70,6 +75,16 @@ void compress_gather_begin(struct compressor *c, struct compress_part *part, voi
 static inline void compress_gather_rows_begin(struct compressor *c, struct compress_part *part, void *all, size_t bytes)
 {
   compress_gather_begin(c, part, all, (size_t)part->nodes->size * bytes, 1);
+}
+/* Bytes that a node sends in compress_gather_rows_begin; in compress_scatter_begin and compress_gather_begin, the mean over
+ * the nodes. */
+static inline double compress_rows_sent(const struct compress_part *part, size_t bytes)
+{
+  return (double)(part->nodes->size - 1) * (double)bytes;
+}
+static inline double compress_shards_sent(const struct compress_part *part, size_t n, size_t bytes)
+{
+  return compress_rows_sent(part, n * bytes) / part->nodes->size;
 }
 /* The elements of this rank's shard. */
 static inline size_t compress_shard(const struct compress_part *part, size_t n, size_t *low)

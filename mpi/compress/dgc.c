@@ -4,9 +4,10 @@
  *   u = m u + g;  v = v + u;  send the largest elements of v;  u = v = 0 where they were sent
  *
  * so that an element that waits gets the momentum of the steps that it waits, and clearing u (momentum factor masking)
- * keeps a stale one from driving the weights. The weights are then updated by plain SGD: the momentum is here. During
- * the warm-up of the rate (optim.warmup), in four equal parts, 1/4, 1/16, 1/64 and 1/256 of the elements are sent (75,
- * 93.75, 98.4375 and 99.6 % are kept), then strategy.compress_ratio (0.001 in the paper). */
+ * keeps a stale one from driving the weights. With optim.clip g comes clipped: each node's by its own norm
+ * (mpi/sync/sync_clip.c). The weights are then updated by plain SGD: the momentum is here. During the warm-up of the
+ * rate (optim.warmup), in four equal parts, 1/4, 1/16, 1/64 and 1/256 of the elements are sent (75, 93.75, 98.4375 and
+ * 99.6 % are kept), then strategy.compress_ratio (0.001 in the paper). */
 #include <math.h>
 
 #include "mpi/compress/sparse.h"
@@ -24,7 +25,7 @@ static double dgc_ratio(const struct trm_strategy *strategy, uint64_t update)
 static void dgc_measure(const struct compressor *c, struct compress_part *part, struct compress_sizes *sizes)
 {
   sizes->state[0] = sizes->state[1] = part->n;
-  sparse_sum_measure(part, dgc_ratio(c->strategy, 0), sizes);
+  sparse_sum_measure(part, c->strategy->options->compress_ratio, dgc_ratio(c->strategy, 0), sizes);
 }
 
 static void dgc_add_gradient(const struct compressor *c, struct compress_part *part)

@@ -95,6 +95,8 @@ static void powersgd_measure(const struct compressor *c, struct compress_part *p
   const size_t larger = l->p_floats > l->q_floats ? l->p_floats : l->q_floats;
   const size_t shards = (size_t)part->nodes->size * compress_max_shard(part, larger);
   sizes->buffer = (l->p_floats + l->q_floats + shards) * sizeof(float);
+  sizes->rounds = 4;
+  sizes->sent = 2 * compress_shards_sent(part, l->p_floats + l->q_floats, sizeof(float));
 }
 
 /* -- arithmetic. x: the elements of a matrix */

@@ -24,7 +24,7 @@ static int qsgd_bits(const struct compressor *c)
 
 static void qsgd_measure(const struct compressor *c, struct compress_part *part, struct compress_sizes *sizes)
 {
-  sizes->buffer = (size_t)part->nodes->size * blocks_message_bytes(part->n, qsgd_bits(c));
+  blocks_measure(part, qsgd_bits(c), sizes);
 }
 
 /* Numbers of a block at any place of the arrays, in whole blocks of random.h. */

@@ -15,7 +15,7 @@ static void sign_measure(const struct compressor *c, struct compress_part *part,
 {
   (void)c;
   sizes->state[0] = part->n;
-  sizes->buffer = (size_t)part->nodes->size * blocks_message_bytes(part->n, 1);
+  blocks_measure(part, 1, sizes);
 }
 
 /* |p|_1 / n */

@@ -101,10 +101,12 @@ static void sparse_add(float *to, const struct sparse_element *from, size_t k)
     to[from[i].index] += from[i].value;
 }
 
-void sparse_sum_measure(const struct compress_part *part, double ratio, struct compress_sizes *sizes)
+void sparse_sum_measure(const struct compress_part *part, double ratio, double largest, struct compress_sizes *sizes)
 {
-  sizes->buffer += (size_t)part->nodes->size * sparse_count(ratio, part->n) * sizeof(struct sparse_element);
+  sizes->buffer += (size_t)part->nodes->size * sparse_count(largest, part->n) * sizeof(struct sparse_element);
   sizes->scratch += (part->n + 1) * sizeof(uint32_t);
+  sizes->rounds = 1;
+  sizes->sent += compress_rows_sent(part, sparse_count(ratio, part->n) * sizeof(struct sparse_element));
 }
 
 const struct sparse_element *sparse_sum_begin(struct compressor *c, struct compress_part *part, const float *x,

@@ -14,8 +14,8 @@ void sparse_select(const float *x, size_t n, size_t k, uint32_t *scratch, struct
 /* Returns the number of elements that a fraction of n is: rounded up, so at least one of some. */
 size_t sparse_count(double ratio, size_t n);
 
-/* Adds buffer and scratch for messages of a fraction `ratio` of the slice. */
-void sparse_sum_measure(const struct compress_part *part, double ratio, struct compress_sizes *sizes);
+/* Adds buffer and scratch for messages of a fraction `largest` of the slice, rounds and sent for a fraction `ratio`. */
+void sparse_sum_measure(const struct compress_part *part, double ratio, double largest, struct compress_sizes *sizes);
 /* Begins to send the k largest elements of x (part->n). Returns them (k), valid within the round. */
 const struct sparse_element *sparse_sum_begin(struct compressor *c, struct compress_part *part, const float *x,
                                               size_t k);

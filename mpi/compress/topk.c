@@ -5,8 +5,9 @@
 
 static void topk_measure(const struct compressor *c, struct compress_part *part, struct compress_sizes *sizes)
 {
+  const double ratio = c->strategy->options->compress_ratio;
   sizes->state[0] = part->n;
-  sparse_sum_measure(part, c->strategy->options->compress_ratio, sizes);
+  sparse_sum_measure(part, ratio, ratio, sizes);
 }
 
 static bool topk_advance(struct compressor *c, struct compress_part *part)

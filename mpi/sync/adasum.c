@@ -141,9 +141,22 @@ static void adasum_combine(struct trm_strategy *strategy, struct interval slice)
   trm_free(a.of);
 }
 
+/* The transfers and combinations of adasum_combine_all; the bytes in the mean over the replicas. */
+static void adasum_describe(size_t n, struct trm_exchange *exchange)
+{
+  int power = 1, levels = 0;
+  for (; 2 * power <= exchange->ranks; levels++)
+    power *= 2;
+  const int rest = exchange->ranks - power;
+  exchange->rounds = levels + (rest > 0 ? 2 : 0);
+  exchange->bytes += (double)(power * levels + 2 * rest) / exchange->ranks * (double)n * sizeof(float);
+  exchange->floats += (4.0 * (levels + (rest > 0)) + 5) * (double)n; /* combinations; differences and weights */
+}
+
 static int adasum_create(struct trm_strategy *strategy)
 {
-  return replicas_create(strategy, &(struct replicas_method){.arrays = 3, .scratch = 2, .combine = adasum_combine});
+  return replicas_create(strategy, &(struct replicas_method){
+    .arrays = 3, .scratch = 2, .combine = adasum_combine, .describe = adasum_describe});
 }
 
 const struct trm_strategy_ops trm_strategy_adasum = {

@@ -5,12 +5,23 @@
 #include "core/status.h"
 #include "mpi/sync/sync_private.h"
 
+void sync_bucket_sums_describe(struct trm_strategy *strategy)
+{
+  const struct sync *s = strategy->impl;
+  struct trm_exchange *exchange = &strategy->exchange;
+  *exchange = (struct trm_exchange){.ranks = s->cross[0]->size, .period = 1, .parts = 1};
+  if (s->compressor)
+    compressor_describe(s->compressor, exchange);
+  for (int b = 0; b < s->buckets && !s->compressor && sync_has_other_nodes(s); b++)
+    exchange->bytes += (double)(s->bucket[b].slice.high - s->bucket[b].slice.low) * sizeof(float);
+}
+
 /* On one node no compressor is needed, but for dgc, whose momentum replaces the optimizer's. */
 int sync_bucket_sums_create(struct trm_strategy *strategy)
 {
   struct sync *s = strategy->impl;
   const enum trm_compress compress = strategy->options->compress;
-  if (compress == TRM_COMPRESS_NONE)
+  if (compress == TRM_COMPRESS_NONE || strategy->replica) /* replicas compress what they exchange */
     return TRM_OK;
   if (!sync_has_other_nodes(s)) {
     if (compress == TRM_COMPRESS_DGC)

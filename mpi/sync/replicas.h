@@ -22,9 +22,6 @@
 
 #include "mpi/sync/sync.h"
 
-extern const struct trm_strategy_ops trm_strategy_local, trm_strategy_postlocal, trm_strategy_slowmo,
-  trm_strategy_bmuf, trm_strategy_diloco, trm_strategy_adasum;
-
 enum { REPLICAS_MAX_ARRAYS = 3 };
 
 /* Elements of this rank's slice, all of them trained. */
@@ -46,6 +43,8 @@ struct replicas_method {
   /* The rule where it is of whole tensors: combines the elements [low, high) of w, all trained, over the replicas, by
    * replicas_get_cross; called by the ranks that have a slice, at the end of a round. NULL: update */
   void (*combine)(struct trm_strategy *strategy, struct interval slice);
+  /* Of combine: sets the bytes, rounds and floats of an exchange of n elements. */
+  void (*describe)(size_t n, struct trm_exchange *exchange);
 };
 
 struct replicas; /* strategy->impl */

@@ -27,7 +27,7 @@ static int create_check_parts(const struct trm_strategy *strategy)
                                                              "of each copy"));
 }
 
-/* Numbers the replicas in the order of their first ranks, and their shards of a batch in the order of replicas. */
+/* Numbers this replica in the order of their first ranks, and its shards of a batch. */
 static void create_number(struct trm_strategy *strategy, struct replicas *r)
 {
   struct trm_comm *all = strategy->comm;
@@ -36,7 +36,6 @@ static void create_number(struct trm_strategy *strategy, struct replicas *r)
   int32_t *firsts = trm_alloc((size_t)all->size * sizeof *firsts, "replicas");
   all->ops->allgather(all, &first, firsts, 1, TRM_INT32);
   for (int rank = 0; rank < all->size; rank++) {
-    r->count += firsts[rank] == rank;
     r->number += firsts[rank] == rank && rank < first;
     strategy->replica_shard += firsts[rank] < first;
   }
@@ -52,8 +51,8 @@ static void create_domains(struct trm_strategy *strategy, struct replicas *r)
   r->domain = share == TRM_SHARE_NONE ? ops->split(r->replica, r->replica->rank, 0)
                                       : ops->split_node(r->replica, share);
   r->siblings = ops->split(r->replica, r->domain->rank, 0);
-  int32_t domains = r->domain->rank == 0, size = r->domain->size;
-  ops->allreduce(r->replica, &domains, 1, TRM_INT32, TRM_SUM);
+  int32_t domains = r->siblings->size, size = r->domain->size; /* each domain has a rank 0 */
+  ops->allreduce(r->replica, &domains, 1, TRM_INT32, TRM_MAX);
   ops->allreduce(r->replica, &size, 1, TRM_INT32, TRM_MIN);
   r->domains = domains;
   r->domain_ranks = size;
@@ -79,23 +78,68 @@ static void create_groups(struct trm_strategy *strategy, struct replicas *r)
   const bool has_slice = r->domain->rank < r->domain_ranks && slice < r->slice_count;
   r->cross = ops->split(all, has_slice ? slice : -1, r->number);
   r->slices = ops->split(r->replica, has_slice ? 0 : -1, slice);
+  int32_t count = r->cross ? r->cross->size : 0; /* each replica has a rank with the first slice */
+  ops->allreduce(all, &count, 1, TRM_INT32, TRM_MAX);
+  r->count = count;
   if (has_slice)
     r->slice = replicas_slice(strategy, slice);
 }
 
 /* -- arrays */
 
+/* Cuts the slice into messages of at most parallel.bucket bytes, none of which lies in two fragments, or has trained
+ * elements and statistics. */
+static void create_messages(struct trm_strategy *strategy, struct replicas *r)
+{
+  const size_t n = strategy->elements, bucket = (size_t)strategy->parallel->bucket / sizeof(float);
+  const size_t largest = bucket > REPLICAS_ALIGN ? bucket : REPLICAS_ALIGN;
+  const size_t fragments = (size_t)replicas_fragments(strategy), trained = trm_optimizer_trained(strategy->optimizer);
+  r->message = trm_alloc(((r->slice.high - r->slice.low) / largest + fragments + 2) * sizeof *r->message,
+                         "messages between replicas");
+  size_t fragment = 0;
+  for (size_t low = r->slice.low, high; low < r->slice.high; low = high) {
+    struct interval part;
+    while (trm_interval(n, fragments, fragment, &part.low, &part.high), part.high <= low)
+      fragment++;
+    part = sync_overlap(part, low < trained ? (struct interval){0, trained} : r->slice);
+    part = sync_overlap(part, sync_overlap((struct interval){low, low + largest}, r->slice));
+    r->message[r->messages++] = part;
+    high = part.high;
+  }
+  r->request = trm_alloc((size_t)r->messages * sizeof *r->request, "messages between replicas");
+}
+
+/* Makes the compressor of the messages, where the run has one and there are other replicas. Not collective. */
+static int create_compressor(struct trm_strategy *strategy, struct replicas *r)
+{
+  if (strategy->options->compress == TRM_COMPRESS_NONE || r->messages == 0)
+    return TRM_OK;
+  if (r->count == 1) {
+    trm_info("strategy.compress: there is one replica, which sends nothing to others: no effect");
+    return TRM_OK;
+  }
+  struct compress_slice *slice = trm_alloc((size_t)r->messages * sizeof *slice, "messages between replicas");
+  for (int i = 0; i < r->messages; i++)
+    slice[i] = (struct compress_slice){r->message[i].low, r->message[i].high, r->cross};
+  const int status = compressor_create(&r->compressor, strategy, slice, r->messages);
+  trm_free(slice);
+  return status;
+}
+
 static int create_arrays(struct trm_strategy *strategy, struct replicas *r)
 {
-  const size_t mine = r->slice.high - r->slice.low, bytes = strategy->elements * sizeof(float);
+  const size_t mine = r->slice.high - r->slice.low;
+  const size_t segments = (strategy->elements * sizeof(float) + SYNC_SEGMENT_BYTES - 1) / SYNC_SEGMENT_BYTES;
   struct trm_device *device = strategy->device;
-  r->request = trm_alloc((mine * sizeof(float) / (size_t)strategy->parallel->bucket + 2) * sizeof *r->request,
-                         "messages between replicas");
+  size_t low, high; /* this rank's segments of the mean */
+  create_messages(strategy, r);
+  TRM_CHECK(create_compressor(strategy, r));
   for (int i = 0; i < r->method.arrays && mine > 0 && !replicas_is_sync(r); i++)
     TRM_CHECK(device->ops->alloc(device, mine * sizeof(float), TRM_MEMORY_STATES, (void **)&r->array[i]));
   if (r->count == 1)
     return TRM_OK;
-  TRM_CHECK(r->domain->ops->share(r->domain, r->domain->rank == 0 ? bytes : 0, TRM_MEMORY_WEIGHTS, &r->mean_shared));
+  trm_interval(segments, (size_t)r->domain->size, (size_t)r->domain->rank, &low, &high);
+  TRM_CHECK(r->domain->ops->share(r->domain, (high - low) * SYNC_SEGMENT_BYTES, TRM_MEMORY_WEIGHTS, &r->mean_shared));
   r->mean = r->mean_shared.base[0];
   return TRM_OK;
 }
@@ -130,6 +174,28 @@ static int create_keep(struct trm_strategy *strategy, struct replicas *r)
   return TRM_OK;
 }
 
+/* A round of the method: one exchange of this rank's slice. */
+static void create_describe(struct trm_strategy *strategy, const struct replicas *r)
+{
+  struct trm_exchange *exchange = &strategy->exchange;
+  const size_t n = r->slice.high - r->slice.low, trained = trm_optimizer_trained(strategy->optimizer);
+  const struct interval rule = sync_overlap(r->slice, (struct interval){0, trained});
+  const bool combines = r->method.combine != NULL && r->count > 1;
+  *exchange = (struct trm_exchange){
+    .ranks = r->count, .period = strategy->options->tau, .parts = (int)replicas_fragments(strategy)};
+  if (combines)
+    r->method.describe(rule.high - rule.low, exchange);
+  const size_t averaged = combines ? n - (rule.high - rule.low) : n;
+  if (r->count > 1)
+    exchange->floats += (double)averaged; /* the division */
+  if (r->compressor)
+    compressor_describe(r->compressor, exchange);
+  else if (r->count > 1)
+    exchange->bytes += (double)averaged * sizeof(float);
+  if (r->method.update && !replicas_is_sync(r))
+    exchange->floats += (double)(rule.high - rule.low) * (2 + 2 * r->method.arrays);
+}
+
 static void create_log(const struct trm_strategy *strategy, const struct replicas *r)
 {
   const int64_t fragments = replicas_fragments(strategy);
@@ -150,6 +216,8 @@ int replicas_create(struct trm_strategy *strategy, const struct replicas_method 
   r->method = *method;
   create_groups(strategy, r);
   TRM_CHECK(create_check_parts(strategy));
+  if (strategy->options->compress != TRM_COMPRESS_NONE && r->count > 1 && r->method.arrays == 0)
+    r->method.arrays = 1; /* the weights that all replicas had after the latest exchange */
   TRM_CHECK(trm_agree(strategy->comm, trm_strategy_create(&r->inner)));
   strategy->w = r->inner.w;
   strategy->g = r->inner.g;
@@ -159,6 +227,7 @@ int replicas_create(struct trm_strategy *strategy, const struct replicas_method 
   strategy->batch_shards = strategy->comm->size;
   TRM_CHECK(trm_agree(strategy->comm, create_arrays(strategy, r)));
   TRM_CHECK(create_find_states(r));
+  create_describe(strategy, r);
   create_log(strategy, r);
   return trm_agree(strategy->comm, create_keep(strategy, r));
 }
@@ -174,6 +243,8 @@ void replicas_destroy(struct trm_strategy *strategy)
       device->ops->release(device, r->array[i]);
   if (r->mean_shared.base)
     r->domain->ops->unshare(r->domain, &r->mean_shared);
+  compressor_free(&r->compressor);
+  trm_free(r->message);
   trm_free(r->request);
   struct trm_comm *const groups[] = {r->slices, r->cross, r->siblings, r->domain, r->replica};
   for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)

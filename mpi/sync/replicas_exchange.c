@@ -10,17 +10,12 @@
 /* -- the mean of an array over the replicas: begin, and wait for one message after the other, so that the next ones are
  * on their way while the rule is applied to those that have arrived. */
 
-static size_t exchange_message(const struct trm_strategy *strategy)
+/* The first message of this rank's slice from i on whose elements are in the interval; r->messages: there is none. */
+static int exchange_next(const struct replicas *r, struct interval of, int i)
 {
-  const size_t n = (size_t)strategy->parallel->bucket / sizeof(float);
-  return n > REPLICAS_ALIGN ? n : REPLICAS_ALIGN;
-}
-
-/* Message i of an interval of this rank's slice. */
-static struct interval exchange_part(const struct trm_strategy *strategy, struct interval of, size_t i)
-{
-  const size_t n = exchange_message(strategy);
-  return sync_overlap((struct interval){of.low + i * n, of.low + (i + 1) * n}, of);
+  while (i < r->messages && (r->message[i].low < of.low || r->message[i].high > of.high))
+    i++;
+  return i;
 }
 
 void replicas_count_message(struct trm_strategy *strategy, size_t n)
@@ -37,35 +32,79 @@ void replicas_count_exposed(struct trm_strategy *strategy, double before, const 
   strategy->wire.exposed_s += seconds;
 }
 
-/* Begins to add up the elements of x in the interval, of this rank's slice, over the replicas. */
+static void exchange_begin_message(struct trm_strategy *strategy, float *x, int i)
+{
+  struct replicas *r = replicas_of(strategy);
+  const struct interval part = r->message[i];
+  replicas_count_message(strategy, part.high - part.low);
+  r->cross->ops->allreduce_begin(r->cross, x + part.low, part.high - part.low, TRM_FLOAT, TRM_SUM, &r->request[i]);
+}
+
+/* Begins to add up the elements of x in the interval, whole messages of this rank's slice, over the replicas. */
 static void exchange_mean_begin(struct trm_strategy *strategy, float *x, struct interval of)
 {
   struct replicas *r = replicas_of(strategy);
   if (r->count == 1 || !r->cross)
     return;
   const double before = r->cross->ops->clock(r->cross);
-  struct interval part;
-  for (size_t i = 0; part = exchange_part(strategy, of, i), part.low < part.high; i++) {
-    replicas_count_message(strategy, part.high - part.low);
-    r->cross->ops->allreduce_begin(r->cross, x + part.low, part.high - part.low, TRM_FLOAT, TRM_SUM, &r->request[i]);
-  }
+  for (int i = -1; (i = exchange_next(r, of, i + 1)) < r->messages;)
+    exchange_begin_message(strategy, x, i);
   replicas_count_exposed(strategy, before, "mean over the replicas, begun", TRM_TRACE_COMMUNICATION);
 }
 
-/* Waits for message i; x has the mean then. Returns its interval, which is empty after the last one. */
-static struct interval exchange_mean_wait(struct trm_strategy *strategy, float *x, struct interval of, size_t i)
+/* Waits for message i; x has the mean then. */
+static void exchange_mean_wait(struct trm_strategy *strategy, float *x, int i)
 {
   struct replicas *r = replicas_of(strategy);
-  const struct interval part = exchange_part(strategy, of, i);
-  if (r->count == 1 || part.low == part.high)
-    return part;
+  const struct interval part = r->message[i];
+  if (r->count == 1)
+    return;
   const double before = r->cross->ops->clock(r->cross);
   r->cross->ops->wait(&r->request[i]);
   replicas_count_exposed(strategy, before, "wait for the mean", TRM_TRACE_WAIT);
   for (size_t e = part.low; e < part.high; e++)
     x[e] /= (float)r->count;
   trm_strategy_pass_time(strategy, part.high - part.low);
-  return part;
+}
+
+/* -- the same of the weights by strategy.compress: replica i sends C(w_i - x0 + e_i) of what it has moved since the
+ * latest exchange, from the weights x0 that all had then (array 0), and the mean is x0 + 1/R sum over i of that. */
+
+static void exchange_compressed_begin(struct trm_strategy *strategy, struct interval of)
+{
+  struct replicas *r = replicas_of(strategy);
+  const double before = r->cross->ops->clock(r->cross);
+  for (int i = -1; (i = exchange_next(r, of, i + 1)) < r->messages;) {
+    const struct interval part = r->message[i];
+    const float *x0 = replicas_array_at(strategy, 0, part.low);
+    float *w = strategy->w + part.low;
+    for (size_t e = 0; e < part.high - part.low; e++)
+      w[e] -= x0[e];
+    compressor_begin(r->compressor, i, w);
+  }
+  replicas_count_exposed(strategy, before, "mean over the replicas, begun", TRM_TRACE_COMMUNICATION);
+}
+
+/* Waits for message i; w has the mean then. */
+static void exchange_compressed_wait(struct trm_strategy *strategy, int i)
+{
+  struct replicas *r = replicas_of(strategy);
+  const struct interval part = r->message[i];
+  const float *x0 = replicas_array_at(strategy, 0, part.low);
+  float *w = strategy->w + part.low;
+  const double before = r->cross->ops->clock(r->cross);
+  compressor_wait(r->compressor, i);
+  replicas_count_exposed(strategy, before, "wait for the mean", TRM_TRACE_WAIT);
+  for (size_t e = 0; e < part.high - part.low; e++)
+    w[e] = x0[e] + w[e] / (float)r->count;
+  trm_strategy_pass_time(strategy, part.high - part.low);
+}
+
+/* The weights of all replicas, from which these move on. */
+static void exchange_keep(const struct trm_strategy *strategy, struct interval part)
+{
+  memcpy(replicas_array_at(strategy, 0, part.low), strategy->w + part.low,
+         (part.high - part.low) * sizeof *strategy->w);
 }
 
 /* -- copies inside the replica */
@@ -114,11 +153,11 @@ static void exchange_round(struct trm_strategy *strategy)
 /* -- exchanges */
 
 /* Applies the rule to a part of the slice that has the mean; statistics keep the mean. */
-static void exchange_apply(struct trm_strategy *strategy, struct interval part, double rate)
+static void exchange_apply(struct trm_strategy *strategy, struct interval whole, double rate)
 {
   const struct replicas *r = replicas_of(strategy);
-  part = sync_overlap(part, (struct interval){0, trm_optimizer_trained(strategy->optimizer)});
-  if (!r->method.update || part.low == part.high)
+  const struct interval part = sync_overlap(whole, (struct interval){0, trm_optimizer_trained(strategy->optimizer)});
+  if (!r->method.update || part.low >= part.high)
     return;
   struct replicas_part to = {.n = part.high - part.low, .w = strategy->w + part.low, .rate = rate};
   for (int i = 0; i < r->method.arrays; i++)
@@ -131,14 +170,24 @@ void replicas_exchange(struct trm_strategy *strategy, struct interval of, double
 {
   struct replicas *r = replicas_of(strategy);
   const size_t trained = trm_optimizer_trained(strategy->optimizer);
-  struct interval mine = sync_overlap(of, r->slice), part;
+  struct interval mine = sync_overlap(of, r->slice);
   if (r->method.combine && r->cross) {
     r->method.combine(strategy, sync_overlap(mine, (struct interval){0, trained}));
     mine = sync_overlap(mine, (struct interval){trained, strategy->elements});
   }
-  exchange_mean_begin(strategy, strategy->w, mine);
-  for (size_t i = 0; part = exchange_mean_wait(strategy, strategy->w, mine, i), part.low < part.high; i++)
-    exchange_apply(strategy, part, rate);
+  if (r->compressor)
+    exchange_compressed_begin(strategy, mine);
+  else
+    exchange_mean_begin(strategy, strategy->w, mine);
+  for (int i = -1; (i = exchange_next(r, mine, i + 1)) < r->messages;) {
+    if (r->compressor)
+      exchange_compressed_wait(strategy, i);
+    else
+      exchange_mean_wait(strategy, strategy->w, i);
+    exchange_apply(strategy, r->message[i], rate);
+    if (r->compressor)
+      exchange_keep(strategy, r->message[i]);
+  }
   replicas_spread(strategy, strategy->w);
   exchange_round(strategy);
 }
@@ -147,11 +196,10 @@ void replicas_mean(struct trm_strategy *strategy)
 {
   struct replicas *r = replicas_of(strategy);
   const struct interval mine = r->slice;
-  struct interval part;
   memcpy(r->mean + mine.low, strategy->w + mine.low, (mine.high - mine.low) * sizeof *r->mean);
   exchange_mean_begin(strategy, r->mean, mine);
-  for (size_t i = 0; part = exchange_mean_wait(strategy, r->mean, mine, i), part.low < part.high; i++)
-    ;
+  for (int i = 0; i < r->messages; i++)
+    exchange_mean_wait(strategy, r->mean, i);
   replicas_spread(strategy, r->mean);
 }
 

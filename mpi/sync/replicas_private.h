@@ -2,6 +2,7 @@
  * communicators and arrays, replicas_exchange.c what replicas send one another. */
 #pragma once
 
+#include "mpi/compress/compressor.h"
 #include "mpi/sync/replicas.h"
 
 /* Slices begin at multiples of a cache line. Elements. */
@@ -26,7 +27,10 @@ struct replicas {
   float *mean;                  /* host, (elements), one for each domain: of evaluations in the middle of a round; NULL:
                                    a replica is the only one */
   struct trm_shared mean_shared;
-  struct trm_request **request; /* (messages of a slice), owned */
+  struct interval *message;     /* (messages) those that make up the slice, ascending; owned */
+  int messages;
+  struct trm_request **request; /* (messages), owned */
+  struct compressor *compressor; /* of the messages; NULL: all-reduces */
 
   int64_t position;            /* steps since the round began */
   bool equal;                  /* all replicas have the same weights: they have just been exchanged */

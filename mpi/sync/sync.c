@@ -39,7 +39,8 @@
  * gradient that is final earlier, while the layer still computes the gradient of its input from the weights
  * (part_ready: SYNC_FINAL), can be sent but not used. The first grad_ready of a rank comes after its copy of the state
  * (slot own), so no copy sees an updated value. With clipping or trust ratios the updates need norms of the whole
- * gradient: norms of a bucket are computed where it would be updated, and all updates come at the end.
+ * gradient: norms of a bucket are computed where it would be updated, and all updates come at the end. Where each node
+ * clips its own gradient (sync_clip.c), buckets are summed inside the node as above, and all begin after the last one.
  *
  * Ranks that do not share memory (parallel.share=none) are nodes of one rank; so are, with run.lanes, those of nodes
  * with unequal numbers of ranks, whose sums are no subtrees of the lanes' tree. */
@@ -95,8 +96,12 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 static int sync_finish_buckets(struct trm_strategy *strategy, struct trm_loss_sums *sums)
 {
   struct sync *s = strategy->impl;
-  while (s->begun < s->buckets) {
-    sync_node_await(strategy, SYNC_FINAL, s->bucket[s->begun].full.high);
+  while (s->summed < s->buckets) {
+    sync_node_await(strategy, SYNC_FINAL, s->bucket[s->summed].full.high);
+    TRM_CHECK(sync_advance(strategy));
+  }
+  if (strategy->node_clip > 0) {
+    TRM_CHECK(sync_clip_node(strategy));
     TRM_CHECK(sync_advance(strategy));
   }
   const int status = sync_between_nodes_losses(strategy, sums);
@@ -131,8 +136,8 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
     sync_node_sum_losses(s, sums);
     status = sync_check_losses(strategy, sums);
   }
-  s->begun = s->arrived = s->updated = 0;
-  s->losses_begun = s->losses_known = false;
+  s->summed = s->begun = s->arrived = s->updated = 0;
+  s->losses_begun = s->losses_known = s->clipped = false;
   if (status == TRM_OK && whole)
     TRM_CHECK(sync_update_whole(strategy));
   strategy->rate = 0;

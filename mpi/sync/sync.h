@@ -2,11 +2,10 @@
 #pragma once
 
 #include "core/trace.h"
-#include "train/strategy.h"
+#include "mpi/strategies.h"
 
-/* In memory shared by the ranks of a node; of one rank, on its device. Its slot select chooses between the two. */
-extern const struct trm_strategy_ops trm_strategy_sync;
-/* With optimizer states, gradients and weights sharded over the ranks (parallel.zero). */
+/* Method sync is in memory shared by the ranks of a node, or of one rank on its device; its slot select chooses this
+ * row for optimizer states, gradients and weights that are sharded over the ranks (parallel.zero). */
 extern const struct trm_strategy_ops sync_zero;
 
 /* Shared arrays are taken in whole segments of this many bytes: whole pages of any size from 4 to 64 KiB. */

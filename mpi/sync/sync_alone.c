@@ -79,6 +79,9 @@ static int alone_update(void *context)
   device->ops->clip(device, &(struct trm_clip){.step = strategy->now, .limit = optimizer->clip});
   if (trm_optimizer_has_trust_ratios(optimizer))
     alone_compute_ratios(strategy, update, &all);
+  for (int t = 0; t < optimizer->tensors && s->matrices; t++)
+    if (optimizer->tensor[t].hidden)
+      trm_muon_direction(optimizer, device, &update, t, state[0], strategy->g, s->matrices);
   trm_optimizer_apply(optimizer, device, &update, s->ratios, &all, strategy->g);
   return TRM_OK;
 }

@@ -182,7 +182,7 @@ static void sync_arrays_free(struct trm_strategy *strategy, struct array *array)
 static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct sync *s)
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
-  const size_t norms = optimizer->clip > 0 ? sync_units(strategy->elements) : 0;
+  const size_t norms = optimizer->clip > 0 || strategy->node_clip > 0 ? sync_units(strategy->elements) : 0;
   const size_t tensor_norms =
     trm_optimizer_has_trust_ratios(optimizer) ? trm_optimizer_norm_count(optimizer, SYNC_UNIT) : 0;
   const size_t bytes = sizeof *s->node_shared + (size_t)s->node->size * sizeof *s->node_shared->progress +
@@ -194,7 +194,7 @@ static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct s
   return TRM_OK;
 }
 
-/* What one rank alone needs, and the ratios of any. */
+/* What one rank alone needs, and what the rules of any do. */
 static int sync_arrays_alloc_alone(struct trm_strategy *strategy, struct sync *s)
 {
   struct trm_device *device = strategy->device;
@@ -205,6 +205,9 @@ static int sync_arrays_alloc_alone(struct trm_strategy *strategy, struct sync *s
   if (tensors && !device->host_memory)
     TRM_CHECK(device->ops->alloc(device, tensors * sizeof *s->device_norms, TRM_MEMORY_BUFFERS,
                                  (void **)&s->device_norms));
+  const size_t matrices = trm_muon_scratch(strategy->optimizer);
+  if (matrices)
+    TRM_CHECK(device->ops->alloc(device, matrices * sizeof *s->matrices, TRM_MEMORY_BUFFERS, (void **)&s->matrices));
   if (strategy->comm->size > 1)
     return TRM_OK;
   return device->ops->alloc(device, sizeof *strategy->now, TRM_MEMORY_BUFFERS, (void **)&strategy->now);
@@ -262,7 +265,9 @@ int sync_create(struct trm_strategy *strategy)
   strategy->impl = s;
   sync_arrays_make_groups(strategy, s);
   sync_arrays_make_buckets(strategy, s);
+  TRM_CHECK(trm_agree(strategy->comm, sync_clip_check(strategy)));
   TRM_CHECK(trm_agree(strategy->comm, sync_arrays_alloc_all(strategy, s)));
+  sync_bucket_sums_describe(strategy);
   strategy->w = s->w.data;
   strategy->rounded = (trm_bf16 *)s->rounded.data;
   strategy->g = s->gradients.data;
@@ -283,7 +288,7 @@ void sync_destroy(struct trm_strategy *strategy)
     s->node->ops->unshare(s->node, &s->scratch);
   for (int i = 0; i < TRM_MAX_STATES; i++)
     trm_free(s->view[i]);
-  void *const own[] = {s->block_sum, s->ratios, s->device_norms, strategy->now};
+  void *const own[] = {s->block_sum, s->ratios, s->matrices, s->device_norms, strategy->now};
   for (size_t i = 0; i < sizeof own / sizeof *own; i++)
     if (own[i])
       strategy->device->ops->release(strategy->device, own[i]);

@@ -83,19 +83,27 @@ int sync_between_nodes_losses(struct trm_strategy *strategy, struct trm_loss_sum
 
 /* -- buckets */
 
-/* Sums this rank's slice of a bucket that is final on the whole node, and begins its sum over the nodes. With lanes its
- * order is fixed, too: (node 0 + node 1) + (node 2 + node 3)..., which continues the tree of the node's sum. */
-static int between_nodes_begin_bucket(struct trm_strategy *strategy)
+/* Sums this rank's slice of the next bucket, which is final on the whole node. */
+static int between_nodes_sum_bucket(struct trm_strategy *strategy)
+{
+  struct sync *s = strategy->impl;
+  const struct interval slice = s->bucket[s->summed++].slice;
+  sync_node_sum_slice(strategy, slice);
+  if (strategy->node_clip > 0)
+    sync_clip_add(strategy, slice);
+  return strategy->device->ops->sync(strategy->device);
+}
+
+/* Begins the sum over the nodes of the next bucket, which is summed. With lanes its order is fixed, too: (node 0 + node
+ * 1) + (node 2 + node 3)..., which continues the tree of the node's sum. */
+static void between_nodes_begin_bucket(struct trm_strategy *strategy)
 {
   struct sync *s = strategy->impl;
   struct bucket *bucket = &s->bucket[s->begun++];
-  sync_node_sum_slice(strategy, bucket->slice);
-  TRM_CHECK(strategy->device->ops->sync(strategy->device));
   bucket->began = between_nodes_clock(s);
   between_nodes_count(strategy, 1);
   sync_bucket_sum_begin(strategy, bucket);
   between_nodes_end_timing(strategy, bucket->began, "gradient sum, begun", TRM_TRACE_COMMUNICATION);
-  return TRM_OK;
 }
 
 /* The next bucket has arrived. */
@@ -117,8 +125,14 @@ int sync_between_nodes_advance(struct trm_strategy *strategy)
     between_nodes_begin_losses(strategy);
   /* Not before the losses, which other ranks may have published since they were looked for: all ranks begin the sums of
    * a communicator in one order. */
-  while (s->losses_begun && s->begun < s->buckets && sync_node_has(strategy, SYNC_FINAL, s->bucket[s->begun].full.high))
-    TRM_CHECK(between_nodes_begin_bucket(strategy));
+  while (s->losses_begun && s->summed < s->buckets &&
+         sync_node_has(strategy, SYNC_FINAL, s->bucket[s->summed].full.high)) {
+    TRM_CHECK(between_nodes_sum_bucket(strategy));
+    if (strategy->node_clip == 0)
+      between_nodes_begin_bucket(strategy);
+  }
+  while (s->clipped && s->begun < s->buckets)
+    between_nodes_begin_bucket(strategy);
   const double before = between_nodes_clock(s);
   s->cross[0]->ops->progress(s->cross[0]);
   if (s->losses_begun && !s->losses_known)

@@ -1,6 +1,6 @@
 /* Shared by the files of the synchronous method over shared memory: sync.c makes the steps, sync_node.c the sums of a
- * node, sync_between_nodes.c those over the nodes, sync_update.c the updates, sync_arrays.c the arrays, buckets and
- * communicators. */
+ * node, sync_between_nodes.c those over the nodes, sync_clip.c the norms that gradients are clipped by,
+ * sync_update.c the updates, sync_arrays.c the arrays, buckets and communicators. */
 #pragma once
 
 #include "core/counter.h"
@@ -78,7 +78,9 @@ struct sync {
 
   /* of this step */
   bool losses_begun, losses_known;
-  int begun;   /* buckets that are summed over the node, and whose sum over the nodes has begun */
+  int summed;  /* buckets that are summed over the node */
+  bool clipped; /* these are all, and the node's gradient is clipped */
+  int begun;   /* buckets whose sum over the nodes has begun */
   int arrived; /* buckets whose sum over the nodes has arrived */
   int updated; /* buckets whose weights, or with sync_update_is_whole norms, are made */
 
@@ -91,6 +93,7 @@ struct sync {
   double *unit_norms;        /* (units) squared norms, if gradients are clipped */
   double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) if the rule has trust ratios */
 
+  float *matrices; /* device, (trm_muon_scratch) */
   float *ratios; /* device, (tensors) trust ratios; private */
   double (*device_norms)[2]; /* (tensors) of one rank, whose device's memory is not the host's */
   float *view[TRM_MAX_STATES]; /* host, (elements): copies for checkpoints, from the first one on, of arrays in the
@@ -135,10 +138,28 @@ void sync_node_sum_losses(const struct sync *s, struct trm_loss_sums *sums);
  * are taken, or when the loss is not finite. */
 void sync_node_update(struct trm_strategy *strategy, const struct trm_update *update);
 
+/* -- sync_clip.c */
+
+/* Adds the elements of a slice of strategy->g to the squared norm that sync_clip_norm returns, unit by unit: the same
+ * bits on every rank of any layout. */
+void sync_clip_add(struct trm_strategy *strategy, struct interval slice);
+/* Computes the squared norm of the whole model's gradient, after all slices of the node have been added once.
+ * Collective over the node and strategy->norm_comm. */
+int sync_clip_norm(struct trm_strategy *strategy, double *norm_squared);
+
+/* Returns TRM_USAGE if nodes clip their gradients, and the ranks that have the parts of a node's model are not the same
+ * ones for all parts. Collective over strategy->norm_comm. */
+int sync_clip_check(const struct trm_strategy *strategy);
+/* Clips the node's gradient (strategy->node_clip), which is summed and added up: strategy->g in the slices that this
+ * rank owns. Collective over the node and strategy->norm_comm. */
+int sync_clip_node(struct trm_strategy *strategy);
+
 /* -- bucket_sum.c: the rest of the method knows no more of how nodes add a slice */
 
 /* Makes the compressor, where the run has one and there are other nodes. sync_destroy frees it. Not collective. */
 int sync_bucket_sums_create(struct trm_strategy *strategy);
+/* Sets strategy->exchange. */
+void sync_bucket_sums_describe(struct trm_strategy *strategy);
 
 /* Begins to add this rank's slice of a bucket, strategy->g there, to those of the other nodes. With lanes in the order
  * of the tree. Collective over bucket->cross, as test and wait are together: all owners begin buckets in one order. */

@@ -1,5 +1,5 @@
 /* The updates of synchronous training over shared memory: those of buckets as their sums arrive, or, where the rule
- * needs norms of the whole gradient or of whole tensors, norms as they arrive and the updates at the end. */
+ * needs norms of the whole gradient or of whole tensors, or whole tensors, norms as they arrive and the updates at the end. */
 #include "core/status.h"
 #include "mpi/sync/sync_private.h"
 
@@ -34,20 +34,8 @@ static void update_slice(struct trm_strategy *strategy, const struct trm_update 
   sync_update_apply(strategy, update, strategy->g + slice.low, slice.low, slice.high - slice.low);
 }
 
-/* Adds the slice's part to the squared norm of the whole gradient, unit by unit: the same bits on every rank of any
- * layout. */
-static void update_norms(struct trm_strategy *strategy, struct interval slice)
-{
-  struct sync *s = strategy->impl;
-  for (size_t at = slice.low; at < slice.high; at += SYNC_UNIT) {
-    const size_t n = slice.high - at < SYNC_UNIT ? slice.high - at : SYNC_UNIT;
-    s->unit_norms[at / SYNC_UNIT] =
-      trm_optimizer_norm_squared(strategy->optimizer, strategy->device, at, n, strategy->g + at);
-  }
-}
-
-/* The same for the norms of tensors, of the weights and of the rule's direction, which it puts in the gradient's
- * place. */
+/* Computes the slice's part of the norms of tensors, of the weights and of the rule's direction, which it puts in the
+ * gradient's place. */
 static void update_tensor_norms(struct trm_strategy *strategy, const struct trm_update *update, struct interval slice)
 {
   struct sync *s = strategy->impl;
@@ -60,9 +48,50 @@ static void update_tensor_norms(struct trm_strategy *strategy, const struct trm_
   trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, &to, g, s->tensor_norms);
 }
 
+/* Copies this rank's part of a tensor's gradient to the tensor's owner in the node, or back. */
+static void update_copy_tensor(struct trm_strategy *strategy, struct interval tensor, int owner, bool back)
+{
+  const struct sync *s = strategy->impl;
+  float *const there = owner == s->node->rank ? strategy->g : s->gradients.shared.base[owner];
+  for (int b = 0; b < s->buckets && there != strategy->g; b++) {
+    const struct interval part = sync_overlap(s->bucket[b].slice, tensor);
+    float *const from = back ? there : strategy->g, *const to = back ? strategy->g : there;
+    if (part.low < part.high)
+      strategy->device->ops->copy(strategy->device, to + part.low, from + part.low,
+                                  (part.high - part.low) * sizeof *to);
+  }
+}
+
+/* The same for all hidden matrices, of which the node's ranks own one after the other. */
+static void update_copy_matrices(struct trm_strategy *strategy, bool back)
+{
+  const struct sync *s = strategy->impl;
+  const struct trm_tensor *tensor = strategy->optimizer->tensor;
+  for (int t = 0; t < strategy->optimizer->tensors; t++)
+    if (tensor[t].hidden)
+      update_copy_tensor(strategy, (struct interval){t ? tensor[t - 1].end : 0, tensor[t].end}, t % s->node->size,
+                         back);
+}
+
+/* Muon: puts the directions of hidden matrices in the gradient's place. The elements of another rank's array that hold
+ * its part of this rank's slice are read by no other rank: they take the sum. */
+static int update_directions(struct trm_strategy *strategy, const struct trm_update *update)
+{
+  const struct sync *s = strategy->impl;
+  const struct trm_optimizer *optimizer = strategy->optimizer;
+  update_copy_matrices(strategy, false);
+  TRM_CHECK(sync_node_barrier(strategy));
+  for (int t = s->node->rank; t < optimizer->tensors; t += s->node->size)
+    if (optimizer->tensor[t].hidden)
+      trm_muon_direction(optimizer, strategy->device, update, t, s->state[0].data, strategy->g, s->matrices);
+  TRM_CHECK(sync_node_barrier(strategy));
+  update_copy_matrices(strategy, true);
+  return TRM_OK;
+}
+
 bool sync_update_is_whole(const struct trm_strategy *strategy)
 {
-  return strategy->optimizer->clip > 0 || trm_optimizer_has_trust_ratios(strategy->optimizer);
+  return ((const struct sync *)strategy->impl)->matrices || strategy->optimizer->clip > 0 || trm_optimizer_has_trust_ratios(strategy->optimizer);
 }
 
 void sync_update_bucket(struct trm_strategy *strategy, const struct bucket *bucket)
@@ -70,24 +99,12 @@ void sync_update_bucket(struct trm_strategy *strategy, const struct bucket *buck
   const struct trm_update update = sync_make_update(strategy, strategy->rate, 0); /* the scale: of no use in norms */
   const double began = trm_trace_begin();
   if (strategy->optimizer->clip > 0)
-    update_norms(strategy, bucket->slice);
+    sync_clip_add(strategy, bucket->slice);
   else if (trm_optimizer_has_trust_ratios(strategy->optimizer))
     update_tensor_norms(strategy, &update, bucket->slice);
-  else
+  else if (!sync_update_is_whole(strategy))
     update_slice(strategy, &update, bucket->slice);
   trm_trace_end(sync_update_is_whole(strategy) ? "norms" : "update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
-}
-
-/* Computes the squared norm of the whole summed gradient from those of all units. */
-static int update_gradient_norm(struct trm_strategy *strategy, double *norm_squared)
-{
-  struct sync *s = strategy->impl;
-  TRM_CHECK(sync_node_barrier(strategy));
-  *norm_squared = 0;
-  for (size_t i = 0; i < sync_units(strategy->elements); i++)
-    *norm_squared += s->unit_norms[i];
-  sync_reduce_model_norm(strategy, norm_squared);
-  return TRM_OK;
 }
 
 int sync_update_whole(struct trm_strategy *strategy)
@@ -96,7 +113,7 @@ int sync_update_whole(struct trm_strategy *strategy)
   const bool clips = strategy->optimizer->clip > 0;
   double norm_squared = 0;
   if (clips)
-    TRM_CHECK(update_gradient_norm(strategy, &norm_squared));
+    TRM_CHECK(sync_clip_norm(strategy, &norm_squared));
   const struct trm_update update = sync_make_update(strategy, strategy->rate, norm_squared);
   if (trm_optimizer_has_trust_ratios(strategy->optimizer)) {
     for (int b = 0; b < s->buckets && clips; b++) /* without clipping they are made already */
@@ -104,6 +121,8 @@ int sync_update_whole(struct trm_strategy *strategy)
     TRM_CHECK(sync_node_barrier(strategy));
     sync_ratios(strategy, &update, SYNC_UNIT, s->tensor_norms, s->ratios);
   }
+  if (s->matrices)
+    TRM_CHECK(update_directions(strategy, &update));
   const double began = trm_trace_begin();
   for (int b = 0; b < s->buckets; b++)
     update_slice(strategy, &update, s->bucket[b].slice);

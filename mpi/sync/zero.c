@@ -21,6 +21,8 @@
  * is reduced. A weight that is used at both ends of the chain, an embedding with a tied head, has a buffer of its own.
  * Statistics are small, and whole on every rank.
  *
+ * On several nodes of several ranks each number crosses the network once for each other node (mpi/coll/two_level.h).
+ *
  * Ranks that share memory (parallel.share) need no copies: with levels 2 and 3 the node has one copy of the weights,
  * which layers read and in which each rank updates its shards; and each rank sums its shard of the gradients over the
  * buffers of all ranks. Level 1 is then what sync.c does anyway. With parallel.shard=node each node shards the arrays

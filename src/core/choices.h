@@ -17,8 +17,10 @@ enum trm_update_rule {
   TRM_UPDATE_ADAGRAD,
   TRM_UPDATE_ADAM,
   TRM_UPDATE_ADAMW,
+  TRM_UPDATE_NADAMW,
   TRM_UPDATE_LARS,
   TRM_UPDATE_LAMB, /* not for the device's slot `update`: lamb_direction, then sgd */
+  TRM_UPDATE_MUON, /* likewise: orthogonalized (nn/muon.c), then sgd; adamw */
   TRM_UPDATE_RULES /* how many there are */
 };
 
@@ -32,7 +34,15 @@ enum trm_shard { TRM_SHARD_ALL, TRM_SHARD_NODE };
 
 enum trm_assignment { TRM_ASSIGN_DYNAMIC, TRM_ASSIGN_STATIC };
 enum trm_batch_meaning { TRM_BATCH_UPDATE, TRM_BATCH_WORKER, TRM_BATCH_GLOBAL };
-enum trm_stale_rate { TRM_STALE_RATE_CONSTANT, TRM_STALE_RATE_DIVIDED };
+enum trm_stale_rate {
+  TRM_STALE_RATE_CONSTANT,
+  TRM_STALE_RATE_DIVIDED,
+  TRM_STALE_RATE_DELAY,
+  TRM_STALE_RATE_POLYNOMIAL,
+  TRM_STALE_RATE_HINGE,
+};
+enum trm_peer_graph { TRM_GRAPH_COMPLETE, TRM_GRAPH_RING, TRM_GRAPH_TORUS, TRM_GRAPH_EXPONENTIAL };
+enum trm_stragglers { TRM_STRAGGLERS_WAIT, TRM_STRAGGLERS_DROP };
 enum trm_aggregate { TRM_AGGREGATE_NONE, TRM_AGGREGATE_NODE };
 enum trm_replica { TRM_REPLICA_NODE, TRM_REPLICA_RANK };
 enum trm_conflicts { TRM_CONFLICTS_ADD, TRM_CONFLICTS_OVERWRITE }; /* of pending updates */

@@ -38,7 +38,7 @@ void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *hig
 struct trm_comm *trm_comm_group(struct trm_comm *comm, enum trm_group group, const struct trm_comm *node, int key)
 {
   if (comm->ops->group)
-    return comm->ops->group(comm, group);
+    return comm->ops->group(comm, group, node);
   const int color = group == TRM_GROUP_SELF ? comm->rank : group == TRM_GROUP_ALL ? 0 : node->rank;
   struct trm_comm *made = comm->ops->split(comm, color, key);
   made->role = group == TRM_GROUP_ACROSS_NODES ? TRM_COMM_ACROSS_NODES : comm->role;

@@ -8,8 +8,8 @@
  * Errors inside a collective cannot be returned by one rank alone: an implementation that fails says so and aborts the
  * job; so the slots below that return void either succeed or do not return.
  * Threads: the thread that a rank began with calls the collective slots, create and free. Point-to-point, requests,
- * one-sided access, call_begin, wait_until, progress, notify, sleep_until and clock may be called by any thread of the
- * rank, each request by one thread at a time.
+ * one-sided access, call_begin, wait_until, wait_at_most, progress, notify, sleep_until and clock may be called by any
+ * thread of the rank, each request by one thread at a time.
  * Progress: every slot that blocks, test and progress take all of the rank's operations further, on all its
  * communicators; so a rank may wait for any of them first. While a rank computes, non-blocking collectives may go on
  * (mpi/real_progress.c: in a thread that reads and writes their data) or stand still. While one is in progress, no
@@ -139,6 +139,9 @@ struct trm_comm_ops {
    * neither communicates nor changes anything but *context. Advances operations in progress, and on a rank with
    * attended calls answers them. */
   void (*wait_until)(struct trm_comm *comm, bool (*done)(void *context), void *context);
+  /* The same, at most until time `when` by clock: returns false if done(context) has not become true before. Answers no
+   * attended calls. */
+  bool (*wait_at_most)(struct trm_comm *comm, bool (*done)(void *context), void *context, double when);
   /* Called after a change of memory shared by the ranks of comm, for those that wait (trm_counter_set and the others
    * do). NULL: waiting ranks poll. */
   void (*notify)(struct trm_comm *comm);
@@ -156,7 +159,7 @@ struct trm_comm_ops {
   struct trm_comm *(*split)(struct trm_comm *comm, int color, int key);
   struct trm_comm *(*split_node)(struct trm_comm *comm, enum trm_share domain);
   /* The same group as trm_comm_group's, for a communicator whose other ranks do not exist; NULL: found by split. */
-  struct trm_comm *(*group)(struct trm_comm *comm, enum trm_group group);
+  struct trm_comm *(*group)(struct trm_comm *comm, enum trm_group group, const struct trm_comm *node);
   void (*release)(struct trm_comm *comm);
 
   /* -- shared memory (collective; only for communicators made by split_node, their splits, and those of one rank).
@@ -188,7 +191,7 @@ struct trm_comm_ops {
   void (*call_begin)(struct trm_calls *calls, int owner, void *head, const void *in, size_t in_bytes, void *out,
                      size_t out_bytes, struct trm_request **request);
 
-  double (*clock)(struct trm_comm *comm);                 /* seconds, monotonic */
+  double (*clock)(struct trm_comm *comm);                 /* seconds, monotonic, the same on all ranks of a node */
   /* NULL: the network is not modeled. */
   void (*costs)(struct trm_comm *comm, struct trm_comm_costs *costs);
   void (*abort)(struct trm_comm *comm, int status) __attribute__((noreturn)); /* ends all ranks of the job */

@@ -211,6 +211,20 @@ static void self_wait_until(struct trm_comm *comm, bool (*done)(void *context), 
       trm_abort_on_error(trm_error(TRM_FAILED, "waiting for a change of memory that no other rank can make"));
 }
 
+static void self_sleep_until(struct trm_comm *comm, double when, bool progress);
+
+/* Only another thread of the rank changes what done reads. */
+static bool self_wait_at_most(struct trm_comm *comm, bool (*done)(void *context), void *context, double when)
+{
+  double now;
+  while (!done(context)) {
+    if ((now = comm->ops->clock(comm)) >= when)
+      return false;
+    self_sleep_until(comm, fmin(when, now + 200e-6), false);
+  }
+  return true;
+}
+
 /* Signals do not shorten the sleep. */
 static void self_sleep_until(struct trm_comm *comm, double when, bool progress)
 {
@@ -431,6 +445,7 @@ const struct trm_comm_ops trm_comm_self_ops = {
     .wait = self_wait,
     .progress = self_progress,
     .wait_until = self_wait_until,
+    .wait_at_most = self_wait_at_most,
     .sleep_until = self_sleep_until,
     .split = self_split,
     .split_node = self_split_node,

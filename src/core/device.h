@@ -42,6 +42,7 @@ struct trm_blas_ops {
   const char *name;            /* device.blas */
   enum trm_matmul matmul;      /* type of the factors; sums and C are float32 */
   const char *(*detail)(void); /* library and core type, for the log */
+  const char *(*core)(void);   /* kernels chosen by the processor, as OPENBLAS_CORETYPE names them; NULL: not known */
   int (*open)(int threads);    /* called once in a process; threads of a product */
   void (*gemm)(const struct trm_gemm *product);
   /* set_serial(true): until set_serial(false), a product runs on the calling thread, and several threads may call at

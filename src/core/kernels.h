@@ -161,6 +161,7 @@ struct trm_attention {
 /* An update takes this from the step in device memory. */
 enum trm_step_use {
   TRM_STEP_RULE,    /* number, scale; rates are multiplied by the rate */
+  TRM_STEP_SCALE,   /* scale alone */
   TRM_STEP_RATE,    /* rates are multiplied by the rate */
   TRM_STEP_AVERAGE, /* the rate: the weight of the average */
   TRM_STEP_SKIP,    /* nothing */
@@ -182,7 +183,7 @@ struct trm_update {
   float decay;      /* decoupled: w -= rate * decay * w */
   float momentum;
   float beta1, beta2, epsilon;
-  uint64_t step;    /* 1-based, for Adam's bias correction */
+  uint64_t step;    /* 1-based, for the bias correction of adam, nadamw and lamb */
   int batches;      /* that the gradient is of, 0: one; for statistics, which the optimizer updates */
   const struct trm_step *now; /* device: what differs from step to step; NULL: all is as given here */
   enum trm_step_use use;      /* of it */

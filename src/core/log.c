@@ -32,9 +32,11 @@ int trm_log_rank(void)
   return trm_rank_current()->log_rank;
 }
 
-void trm_log_set_quiet(bool quiet)
+bool trm_log_set_quiet(bool quiet)
 {
+  const bool before = trm_rank_current()->log_quiet;
   trm_rank_current()->log_quiet = quiet;
+  return before;
 }
 
 /* Returns true if this rank prints no informative lines. */

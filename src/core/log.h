@@ -12,7 +12,7 @@ TRM_BEGIN_DECLS
 void trm_log_set_rank(int rank, int size);
 int trm_log_rank(void);
 
-void trm_log_set_quiet(bool quiet); /* true: no informative lines */
+bool trm_log_set_quiet(bool quiet); /* true: no informative lines. Returns what it was before */
 
 /* Prints an informative line, on rank 0 only. A newline is added. */
 void trm_info(const char *format, ...) __attribute__((format(printf, 1, 2)));

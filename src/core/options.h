@@ -24,14 +24,14 @@ struct trm_data_options {
 };
 struct trm_train_options {
   int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience, loss_chunk;
-  double stop_delta, smoothing;
+  double seconds, stop_delta, smoothing;
   enum trm_loss_kind loss;
   enum trm_value_type activations;
 };
 struct trm_optim_options {
   enum trm_update_rule name;
   enum trm_lr_schedule schedule;
-  double rate, momentum, beta1, beta2, epsilon, l2, decay, clip, warmup, gamma, final, trust, ema;
+  double rate, adamw_rate, momentum, beta1, beta2, epsilon, l2, decay, clip, warmup, gamma, final, trust, ema;
   bool decay_all;
   char *milestones;
 };
@@ -51,13 +51,18 @@ struct trm_strategy_options {
   enum trm_assignment data;
   enum trm_batch_meaning batch;
   enum trm_stale_rate rate;
+  enum trm_stragglers stragglers;
   enum trm_aggregate aggregate;
+  enum trm_peer_graph graph;
   enum trm_compensation compensation;
   enum trm_replica replica;
   enum trm_compress compress;
   enum trm_compress_bits compress_bits;
-  int64_t tau, servers, groups, splits, slack, overlap, rows, fragments, compress_rank;
+  int64_t tau, servers, groups, splits, slack, overlap, rows, fragments, compress_rank, collect, global_every;
   double alpha, lambda, memory, outer_rate, outer_momentum, compress_ratio;
+  double rate_exponent, rate_bound, rate_slope, activation, global_rate, global_momentum;
+  bool dylu;
+  bool error_feedback;
 };
 struct trm_run_options {
   char *dir, *resume, *group;

@@ -17,4 +17,7 @@ void trm_private_files_end(unsigned before);
  * the group. Not collective. */
 int trm_private_files_share(const char *folder, const char *group);
 
+/* Makes a folder and those above it that are missing (mkdir -p). TRM_FAILED names the folder and the reason. */
+int trm_make_directories(const char *path);
+
 TRM_END_DECLS

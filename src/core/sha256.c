@@ -1,7 +1,11 @@
 /* SHA-256 (FIPS 180-4). */
 #include "core/sha256.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "core/status.h"
 
 static const uint32_t constant[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -94,4 +98,20 @@ void trm_sha256_end(struct trm_sha256 *hash, char hex[65])
   for (int i = 0; i < 64; i++)
     hex[i] = digit[hash->state[i / 8] >> (28 - 4 * (i % 8)) & 15];
   hex[64] = '\0';
+}
+
+int trm_sha256_file(const char *path, char hex[65])
+{
+  char block[16384];
+  struct trm_sha256 sha;
+  FILE *in = fopen(path, "rb");
+  if (!in)
+    return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
+  trm_sha256_begin(&sha);
+  for (size_t n; (n = fread(block, 1, sizeof block, in)) > 0;)
+    trm_sha256_add(&sha, block, n);
+  trm_sha256_end(&sha, hex);
+  const int reason = ferror(in) ? errno : 0;
+  fclose(in);
+  return reason ? trm_error(TRM_FAILED, "%s: cannot be read: %s", path, strerror(reason)) : TRM_OK;
 }

@@ -14,3 +14,4 @@ struct trm_sha256 {
 void trm_sha256_begin(struct trm_sha256 *hash);
 void trm_sha256_add(struct trm_sha256 *hash, const void *data, size_t bytes);
 void trm_sha256_end(struct trm_sha256 *hash, char hex[65]); /* 64 lower-case digits and a NUL */
+int trm_sha256_file(const char *path, char hex[65]); /* of its bytes as they are stored; errors name the file */

@@ -30,6 +30,7 @@ libtrireme_la_SOURCES += \
 	src/nn/model_train.c \
 	src/nn/param_names.c \
 	src/nn/param_names.h \
+	src/nn/muon.c \
 	src/nn/optimizer.c \
 	src/nn/partition.c \
 	src/nn/arena_plan.c \

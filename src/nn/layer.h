@@ -59,6 +59,7 @@ struct trm_parameter {
   float scale;            /* bound of the uniform, deviation of the normal distribution */
   bool statistic;         /* measured, not trained: g is the moment of the batch (nn/optimizer.h) */
   float momentum;         /* of a statistic: the weight of a batch's moment */
+  bool hidden;            /* a hidden matrix of the whole model (nn/optimizer.h, muon) */
   bool product;           /* a product reads it, as values */
   float *w, *g;           /* (count) device; set by trm_model_bind, or per pass by a trm_param_provider */
   const void *values;     /* (count) device: w in the type of values; in float32 it is w */
@@ -130,6 +131,7 @@ struct trm_layer {
   int rows_from;           /* the layer that determines the rows of its output, or TRM_FROM_BATCH: those of the batch;
                               an index among the layers of the whole model. Set before shape: ops->output_rows is NULL:
                               as its input's, else itself; shape may set TRM_FROM_BATCH */
+  size_t batch_sums;       /* sums over the batch that it needs, see ops->batch_sums; 0: none. Set by shape and shard */
   size_t rows, output_rows; /* B of its input, of its output, in this pass; set by the model before each pass */
   /* tied weights */
   bool tie_weights;        /* needs `tied`: set by create */
@@ -201,7 +203,8 @@ struct trm_pass {
   double *auxiliary_loss;        /* host; forward adds its layer's auxiliary loss, summed over the samples of the batch;
                                     NULL: not needed, as in recomputation. The reported loss excludes it, to stay
                                     comparable with evaluation's */
-  trm_reduce *reduce;            /* NULL: no other rank computes a shard of this batch */
+  trm_reduce *reduce;            /* sums over all parts of this batch, and so over other ranks; NULL: there is no other
+                                    part */
   void *reduce_context;
   struct trm_axis *tensor_axis;  /* ranks over which layers are sharded; NULL: layers are whole */
   const struct trm_param_provider *provider; /* NULL: the arrays are whole, as trm_model_bind got them */
@@ -214,6 +217,9 @@ struct trm_pass {
   void *part_context;
   size_t part;
   void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
+  bool (*abandons)(void *context); /* called between layers: true ends the pass, whose results are of no use (training
+                                      without a provider, lanes and graphs); NULL: every pass is wanted */
+  void *abandons_context;
   int (*wait)(void *context);      /* in place of the device's sync, with progress; NULL: sync */
   void *progress_context;
   bool skipped;                  /* trm_evaluate takes the modeled time alone and leaves its sums 0 */
@@ -235,6 +241,15 @@ struct trm_layer_ops {
    * pass->scale times its own gradient, to dx and to those of the parameters. */
   void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
                    const void *dy, void *dx, float *work);
+
+  /* Of layers that need sums over the whole batch (layer->batch_sums), where other passes compute parts of it at the
+   * same time: with pass->reduce, which the layer does not call. batch_sums: this pass's sums, (layer->batch_sums),
+   * from x or, before backward, x and dy, also without rows; dy is NULL before forward. take_batch_sums: keeps those of
+   * all parts in work, which forward or backward then reads. NULL: it needs none. */
+  void (*batch_sums)(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *dy, float *work,
+                     double *sums);
+  void (*take_batch_sums)(struct trm_layer *layer, const struct trm_pass *pass, bool backward, const double *sums,
+                          float *work);
 
   /* For trm_layer_apply_forward and trm_layer_apply_backward alone: to from `from`, which is x or dy. */
   void (*apply)(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const void *from,
@@ -270,7 +285,6 @@ struct trm_layer_ops {
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena keeps */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
   bool takes_bf16;                /* forward and backward work on values of either type; false: of float32 alone */
-  bool is_collective;             /* calls pass->reduce: where that is set, passes are made even without rows */
   bool removes_bias;              /* a constant added to a channel of its input does not change its output */
   bool fuses_activation, fuses_sum; /* forward and backward heed those parts of layer->fused */
 

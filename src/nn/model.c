@@ -54,6 +54,7 @@ static int model_layout_layer(struct trm_model *model, struct trm_layer *layer, 
                                   .columns = parameter->shape.dims ? parameter->count / parameter->shape.size[0] : 1,
                                   .momentum = parameter->momentum,
                                   .vector = parameter->shape.dims < 2,
+                                  .hidden = parameter->hidden,
                                   .replica = !parameter->primary,
                                   .sharded = trm_slice_is_shard(&parameter->slice),
                                   .shared = layer->shared};
@@ -70,6 +71,31 @@ static void model_number_parameters(struct trm_model *model)
     model->layer[i].global_index = i;
     for (int p = 0; p < model->layer[i].parameters; p++)
       model->layer[i].parameter[p].number = number++;
+  }
+}
+
+/* True if the layer has a matrix, or uses that of another. */
+static bool model_has_matrix(const struct trm_layer *layer)
+{
+  for (int p = 0; p < layer->parameters; p++)
+    if (layer->parameter[p].shape.dims > 1)
+      return true;
+  return layer->tied != NULL;
+}
+
+/* Marks the hidden matrices of the whole model. */
+static void model_mark_hidden(struct trm_model *model)
+{
+  int first = 0, last = model->layers - 1;
+  while (first < last && !model_has_matrix(&model->layer[first]))
+    first++;
+  while (last > first && !model_has_matrix(&model->layer[last]))
+    last--;
+  for (int i = first + 1; i < last; i++) {
+    struct trm_layer *layer = &model->layer[i];
+    for (int p = 0; p < layer->parameters; p++)
+      layer->parameter[p].hidden =
+        layer->parameter[p].product && layer->parameter[p].shape.dims > 1 && !layer->shared && !layer->tied;
   }
 }
 
@@ -118,6 +144,7 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
   TRM_CHECK(trm_model_parse(text, spec, &model->layer, &model->layers, &model->text));
   TRM_CHECK(model_set_needs(model));
   model_number_parameters(model);
+  model_mark_hidden(model);
   model->layer[model->layers - 1].is_output = true;
   model->targets = spec->tokens ? trm_shape_count(&spec->shape) : 1;
   const struct trm_shape scores = model->layer[model->layers - 1].out;
@@ -184,7 +211,7 @@ void trm_model_free(struct trm_model *model)
 
 static bool model_separates_transient(const struct trm_model *model)
 {
-  return model->slots > 1 || model->chunks > 1;
+  return (model->slots > 1 && !model->side_by_side) || model->chunks > 1;
 }
 
 static struct trm_arena_plan *model_plan_chunk(const struct trm_model *model, const struct trm_chunk *chunk)

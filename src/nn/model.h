@@ -48,6 +48,7 @@ struct trm_model {
                         a tied weight are then accumulated separately, as on two ranks: the same bits */
   int recompute;     /* activation checkpointing: blocks of layers in a segment (arena_plan.h), 0:
                         none; the caller sets it before bind, 0 after create */
+  bool side_by_side; /* for trm_model_train_lanes: slots share no memory; the caller sets it before bind */
   size_t loss_chunk; /* trm_model_set_loss_chunk; 0 after create */
   size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t statistics; /* how many of them, at the end, are statistics */
@@ -71,6 +72,7 @@ struct trm_model {
   struct trm_chunk *chunk;      /* (chunks) */
   int chunks, slots;
   int current_chunk, current_slot; /* of the passes: trm_model_select */
+  bool abandoned;                  /* the latest pass was ended by its slot abandons */
   void *arena;                     /* of current_chunk and current_slot */
   void *transient;                /* device: arrays of one pass only, shared by all chunks and slots */
   struct trm_arena_plan *plan;
@@ -83,6 +85,10 @@ struct trm_model {
                                     NULL: made in chunks (loss_chunk) */
   struct trm_recordings passes;  /* of trm_model_train */
 };
+
+/* Called in backward of passes side by side when the gradients [low, high) of pass `lane` are complete: those of the
+ * next pass overwrite them. In order of `lane`, from 0. */
+typedef void trm_lane_ready(void *context, int lane, size_t low, size_t high);
 
 /* Called in backward when the gradients of the flat interval [low, high) are complete on this rank. */
 typedef int trm_grad_ready(void *context, size_t low, size_t high);
@@ -190,6 +196,14 @@ int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, str
  * ready is then called at its end, for all gradients. */
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,
                     trm_grad_ready *ready, void *context);
+
+/* The same for `lanes` passes over parts of a batch, pass (lanes), in slots 0, 1, ...: side by side, each layer in all
+ * passes before the next layer, so that a layer may sum over the batch (layer.h: batch_sums). lane_ready adds up the
+ * gradients of the passes, each of which overwrites them; ready is called when its calls are over for an interval.
+ * For a whole model without tied weights, loss_chunk and parameter provider. */
+int trm_model_train_lanes(struct trm_model *model, struct trm_pass *pass, int lanes, float scale,
+                          struct trm_loss_sums *sums, trm_lane_ready *lane_ready, trm_grad_ready *ready,
+                          void *context);
 
 /* The parts of trm_model_train after forward. trm_model_loss, for the last chunk only: adds to the sums and, if
  * pass->training, computes the gradient of the scores, weighted by pass->scale; trm_model_backward follows before any

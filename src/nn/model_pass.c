@@ -1,6 +1,7 @@
 /* Forward and backward of a model over one batch. */
 #include "core/axis.h"
 #include "core/ledger.h"
+#include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
 #include "nn/layers/layers.h"
@@ -43,10 +44,50 @@ static void pass_add_arrays(const struct trm_layer *layer, const struct trm_pass
     .a = a, .b = b, .y = to, .n = layer->output_rows * trm_shape_count(&layer->out), .type = layer->values});
 }
 
-/* Returns false without rows, unless other ranks wait for the layer. */
+/* Returns true if the layer needs sums over other parts of the batch, too. */
+static bool pass_sums_batch(const struct trm_layer *layer, const struct trm_pass *pass)
+{
+  return pass->training && layer->batch_sums && pass->reduce;
+}
+
+/* Returns false without rows, unless the other parts of the batch wait for the layer. */
 static bool pass_layer_runs(const struct trm_layer *layer, const struct trm_pass *pass)
 {
-  return pass->input->rows || (pass->training && layer->ops->is_collective && pass->reduce);
+  return pass->input->rows || pass_sums_batch(layer, pass);
+}
+
+const struct trm_pass *pass_enter(struct trm_model *model, const struct trm_pass *pass, int count, int lane)
+{
+  if (count > 1) {
+    trm_model_select(model, model->current_chunk, lane);
+    trm_layers_set_rows(model->layer, model->plan->first, model->plan->last, pass[lane].input->rows);
+  }
+  return &pass[lane];
+}
+
+/* Before forward or backward of layer i in passes side by side: sums over the batch, in a binary tree over them. */
+static void pass_sum_batch(struct trm_model *model, const struct trm_pass *pass, int count, int i,
+                           enum pass_phase phase)
+{
+  struct trm_layer *layer = &model->layer[i];
+  const size_t n = layer->batch_sums;
+  double *sums = trm_alloc((size_t)count * n * sizeof *sums, "sums over the batch");
+  for (int lane = 0; lane < count; lane++) {
+    const struct trm_pass *one = pass_enter(model, pass, count, lane);
+    layer->ops->batch_sums(layer, one, pass_value(model, one, i, layer->from, phase),
+                           phase == BACKWARD ? pass_array(model, model->plan->gradient[i]) : NULL,
+                           pass_workspace(model, i, phase), sums + (size_t)lane * n);
+  }
+  for (int step = 1; step < count; step *= 2)
+    for (int lane = 0; lane + step < count; lane += 2 * step)
+      for (size_t k = 0; k < n; k++)
+        sums[(size_t)lane * n + k] += sums[(size_t)(lane + step) * n + k];
+  pass->reduce(pass->reduce_context, sums, n);
+  for (int lane = 0; lane < count; lane++) {
+    const struct trm_pass *one = pass_enter(model, pass, count, lane);
+    layer->ops->take_batch_sums(layer, one, phase == BACKWARD, sums, pass_workspace(model, i, phase));
+  }
+  trm_free(sums);
 }
 
 /* -- types of values */
@@ -250,24 +291,52 @@ static bool pass_is_chunked(const struct trm_model *model, int i)
   return model->plan->loss_chunk && i == model->plan->last - 1;
 }
 
+/* Forward of layer i in passes side by side. */
+static void pass_layer_forward_all(struct trm_model *model, const struct trm_pass *pass, int count, int i,
+                                   enum pass_phase phase)
+{
+  if (pass_sums_batch(&model->layer[i], pass))
+    pass_sum_batch(model, pass, count, i, phase);
+  for (int lane = 0; lane < count; lane++) {
+    const struct trm_pass *one = pass_enter(model, pass, count, lane);
+    if (pass_layer_runs(&model->layer[i], one))
+      pass_layer_forward(model, one, i, phase);
+  }
+}
+
+/* Asks, between two layers, if the pass is still wanted. */
+static bool pass_is_abandoned(struct trm_model *model, const struct trm_pass *pass)
+{
+  model->abandoned = pass->abandons && pass->abandons(pass->abandons_context);
+  return model->abandoned;
+}
+
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
+{
+  pass_forward(model, pass, 1);
+}
+
+void pass_forward(struct trm_model *model, const struct trm_pass *pass, int count)
 {
   const struct trm_arena_plan *plan = model->plan;
   const enum trm_acquire_mode mode = pass->training ? TRM_ACQUIRE_FORWARD : TRM_ACQUIRE_EVALUATE;
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_round_weights(model, pass, pass->weights_kept);
-  pass_convert_input(model, pass);
+  for (int lane = 0; lane < count; lane++)
+    pass_convert_input(model, pass_enter(model, pass, count, lane));
   pass_hold_statistics(model, pass, mode, true);
   pass_await_weights(pass, model->parameters - model->statistics, model->parameters);
   for (int i = plan->first; i < plan->last && !pass_is_chunked(model, i); i++) {
     trm_ledger_set_layer(model->layer[i].global_index, TRM_LEDGER_FORWARD);
     pass_hold(model, pass, i, mode, true);
     pass_await_layer(model, pass, i);
-    if (model->layer[i].from != TRM_FROM_NONE && pass_layer_runs(&model->layer[i], pass))
-      pass_layer_forward(model, pass, i, FORWARD);
+    if (model->layer[i].from != TRM_FROM_NONE)
+      pass_layer_forward_all(model, pass, count, i, FORWARD);
     pass_hold(model, pass, i, mode, false);
     if (pass->progress)
       pass->progress(pass->progress_context);
+    if (pass_is_abandoned(model, pass))
+      return;
   }
   pass_hold_statistics(model, pass, mode, false);
   model->scores = plan->loss_chunk ? NULL : pass_array(model, plan->value[plan->last - 1]);
@@ -325,7 +394,7 @@ static void pass_layer_backward(struct trm_model *model, const struct trm_pass *
 }
 
 /* Recomputes those values of the segment that its backward needs and forward has not kept. */
-static void pass_recompute_segment(struct trm_model *model, const struct trm_pass *pass, int end)
+static void pass_recompute_segment(struct trm_model *model, const struct trm_pass *pass, int count, int end)
 {
   const struct trm_arena_plan *plan = model->plan;
   int i = end - 1;
@@ -336,8 +405,7 @@ static void pass_recompute_segment(struct trm_model *model, const struct trm_pas
       continue;
     const double began = trm_trace_begin();
     pass_hold(model, pass, i, TRM_ACQUIRE_RECOMPUTE, true);
-    if (pass_layer_runs(&model->layer[i], pass))
-      pass_layer_forward(model, pass, i, RECOMPUTE);
+    pass_layer_forward_all(model, pass, count, i, RECOMPUTE);
     pass_hold(model, pass, i, TRM_ACQUIRE_RECOMPUTE, false);
     trm_trace_end("forward recompute", TRM_TRACE_COMPUTE, began,
                   (struct trm_trace_ids){-1, -1, model->layer[i].number});
@@ -378,11 +446,46 @@ struct trm_pass pass_with_beta(const struct trm_pass *pass)
   return inner;
 }
 
-int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
+/* Backward of layer i in one of the passes side by side; its gradient is then complete but for other passes. */
+static void pass_layer_backward_one(struct trm_model *model, const struct trm_pass *pass, int i)
+{
+  const struct trm_layer *layer = &model->layer[i];
+  if (!pass->input->rows && pass->beta == 0)
+    pass_clear_gradients(layer, pass);
+  if (!pass->input->rows && pass->beta == 0 && layer->tied && layer->tied_gradient)
+    pass->device->ops->fill(pass->device, layer->tied_gradient, 0, layer->tied->parameter[0].count);
+  if (layer->needs_dy && layer->from != TRM_FROM_NONE && pass_layer_runs(layer, pass))
+    pass_layer_backward(model, pass, i);
+}
+
+/* Passes on the gradients of a layer in one of the passes side by side, which the next one overwrites. */
+static void pass_add_lane(const struct trm_layer *layer, trm_lane_ready *lane_ready, void *context, int lane)
+{
+  if (layer->low < layer->high)
+    lane_ready(context, lane, layer->low, layer->high);
+  for (int p = 0; p < layer->parameters; p++)
+    if (layer->parameter[p].statistic)
+      lane_ready(context, lane, layer->parameter[p].offset, layer->parameter[p].offset + layer->parameter[p].count);
+}
+
+/* Backward of layer i in passes side by side. inner: the passes as layers get them. */
+static void pass_layer_backward_all(struct trm_model *model, const struct trm_pass *inner, int count, int i,
+                                    trm_lane_ready *lane_ready, void *context)
+{
+  const struct trm_layer *layer = &model->layer[i];
+  if (layer->needs_dy && layer->from != TRM_FROM_NONE && pass_sums_batch(layer, inner))
+    pass_sum_batch(model, inner, count, i, BACKWARD);
+  for (int lane = 0; lane < count; lane++) {
+    pass_layer_backward_one(model, pass_enter(model, inner, count, lane), i);
+    if (count > 1)
+      pass_add_lane(layer, lane_ready, context, lane);
+  }
+}
+
+static int pass_backward_layers(struct trm_model *model, const struct trm_pass *pass, const struct trm_pass *inner,
+                                int count, trm_lane_ready *lane_ready, trm_grad_ready *ready, void *context)
 {
   const struct trm_arena_plan *plan = model->plan;
-  struct trm_pass inner = pass_with_beta(pass);
-  inner.auxiliary_loss = NULL; /* forward has added it; recomputation must not */
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_choose_tied_gradient(model, pass);
   pass_round_weights(model, pass, true);
@@ -391,26 +494,41 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
     const struct trm_layer *layer = &model->layer[i];
     trm_ledger_set_layer(layer->global_index, TRM_LEDGER_BACKWARD);
     if (i == plan->segment_end[i] - 1)
-      pass_recompute_segment(model, &inner, i + 1);
+      pass_recompute_segment(model, inner, count, i + 1);
     if (!pass_is_chunked(model, i)) /* which the loss holds */
       pass_hold(model, pass, i, TRM_ACQUIRE_BACKWARD, true);
-    if (!pass->input->rows && inner.beta == 0)
-      pass_clear_gradients(layer, pass);
-    if (!pass->input->rows && inner.beta == 0 && layer->tied && layer->tied_gradient)
-      pass->device->ops->fill(pass->device, layer->tied_gradient, 0, layer->tied->parameter[0].count);
-    if (layer->needs_dy && layer->from != TRM_FROM_NONE && pass_layer_runs(layer, pass))
-      pass_layer_backward(model, &inner, i);
+    pass_layer_backward_all(model, inner, count, i, lane_ready, context);
     pass_add_tied_gradient(layer, pass);
     if (layer->parameters && ready)
       TRM_CHECK(ready(context, layer->low, layer->high));
     pass_hold(model, pass, i, TRM_ACQUIRE_BACKWARD, false);
     if (pass->progress)
       pass->progress(pass->progress_context);
+    if (pass_is_abandoned(model, pass))
+      return trm_pass_wait(pass);
   }
   if (ready && model->statistics && model->current_chunk == 0)
     TRM_CHECK(ready(context, model->parameters - model->statistics, model->parameters));
   pass_hold_statistics(model, pass, TRM_ACQUIRE_BACKWARD, false);
   return pass->step ? TRM_OK : trm_pass_wait(pass);
+}
+
+int pass_backward(struct trm_model *model, const struct trm_pass *pass, int count, trm_lane_ready *lane_ready,
+                  trm_grad_ready *ready, void *context)
+{
+  struct trm_pass *inner = trm_alloc((size_t)count * sizeof *inner, "passes");
+  for (int lane = 0; lane < count; lane++) {
+    inner[lane] = pass_with_beta(&pass[lane]);
+    inner[lane].auxiliary_loss = NULL; /* forward has added it; recomputation must not */
+  }
+  const int status = pass_backward_layers(model, pass, inner, count, lane_ready, ready, context);
+  trm_free(inner);
+  return status;
+}
+
+int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
+{
+  return pass_backward(model, pass, 1, NULL, ready, context);
 }
 
 int trm_pass_wait(const struct trm_pass *pass)

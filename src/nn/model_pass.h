@@ -21,6 +21,14 @@ void pass_await_layer(const struct trm_model *model, const struct trm_pass *pass
 /* Acquires the parameters of layer i, and those of the layer it is tied to; or releases them. */
 void pass_hold(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_acquire_mode mode, bool acquire);
 
+/* Passes side by side, pass (count): makes the model compute the one in slot `lane`, and returns it. */
+const struct trm_pass *pass_enter(struct trm_model *model, const struct trm_pass *pass, int count, int lane);
+/* Forward and backward of `count` passes side by side, pass (count); several are in slots 0, 1, ... and have no
+ * parameter provider. lane_ready is for several alone. */
+void pass_forward(struct trm_model *model, const struct trm_pass *pass, int count);
+int pass_backward(struct trm_model *model, const struct trm_pass *pass, int count, trm_lane_ready *lane_ready,
+                  trm_grad_ready *ready, void *context);
+
 /* In the first accumulated pass, chooses the buffer for the tied layer's contributions. */
 void pass_choose_tied_gradient(struct trm_model *model, const struct trm_pass *pass);
 /* Returns the pass with the beta of its gradients. */

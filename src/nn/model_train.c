@@ -7,17 +7,20 @@
 #include "nn/arena_plan.h"
 #include "nn/model_pass.h"
 
-/* All of a pass. pass->scale is set. */
-static int train_pass(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums,
-                      trm_grad_ready *ready, void *context)
+/* All of `count` passes side by side. pass->scale is set. */
+static int train_passes(struct trm_model *model, const struct trm_pass *pass, int count, struct trm_loss_sums *sums,
+                        trm_lane_ready *lane_ready, trm_grad_ready *ready, void *context)
 {
   const double began = trm_trace_begin();
-  trm_model_forward(model, pass);
+  pass_forward(model, pass, count);
+  if (model->abandoned)
+    return trm_pass_wait(pass);
   /* before gradients: their first receiver checks the loss */
-  TRM_CHECK(trm_model_loss(model, pass, sums));
+  for (int lane = 0; lane < count; lane++)
+    TRM_CHECK(trm_model_loss(model, pass_enter(model, pass, count, lane), sums));
   trm_trace_end("forward", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   const double backward_began = trm_trace_begin();
-  TRM_CHECK(trm_model_backward(model, pass, ready, context));
+  TRM_CHECK(pass_backward(model, pass, count, lane_ready, ready, context));
   trm_trace_end("backward", TRM_TRACE_COMPUTE, backward_began, TRM_TRACE_NO_IDS);
   return TRM_OK;
 }
@@ -40,7 +43,7 @@ struct train_key {
 static bool train_repeats(const struct trm_model *model, const struct trm_pass *pass)
 {
   return pass->step && pass->training && !pass->provider && !pass->await_weights && !pass->reduce &&
-         !pass->tensor_axis && !pass->progress && !pass->auxiliary_loss && !model->spec.sparse;
+         !pass->tensor_axis && !pass->progress && !pass->abandons && !pass->auxiliary_loss && !model->spec.sparse;
 }
 
 /* Returns true if contributions to a tied weight are added separately. */
@@ -88,7 +91,7 @@ struct train_calls {
 static int train_make(void *context)
 {
   const struct train_calls *calls = context;
-  return train_pass(calls->model, calls->pass, calls->sums, NULL, NULL);
+  return train_passes(calls->model, calls->pass, 1, calls->sums, NULL, NULL, NULL);
 }
 
 /* Makes the calls of a pass that repeats, or replays them, and leaves the model as they do. */
@@ -107,16 +110,37 @@ static int train_recorded(struct trm_model *model, const struct trm_pass *pass, 
   return TRM_OK;
 }
 
-int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,
-                    trm_grad_ready *ready, void *context)
+static int train_check(const struct trm_model *model, const struct trm_pass *pass)
 {
   TRM_CHECK(pass_check(model, pass));
   if (!model->training || (!model->g && !pass->provider))
     return trm_error(TRM_FAILED, "the model has no memory for gradients: it was made ready for evaluation");
+  return TRM_OK;
+}
+
+int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,
+                    trm_grad_ready *ready, void *context)
+{
+  TRM_CHECK(train_check(model, pass));
   struct trm_pass scaled = *pass;
   scaled.scale = scale;
   if (!pass->device->graphs || !train_repeats(model, pass))
-    return train_pass(model, &scaled, sums, ready, context);
+    return train_passes(model, &scaled, 1, sums, NULL, ready, context);
   TRM_CHECK(train_recorded(model, &scaled, sums));
   return ready ? ready(context, 0, model->parameters) : TRM_OK;
+}
+
+int trm_model_train_lanes(struct trm_model *model, struct trm_pass *pass, int lanes, float scale,
+                          struct trm_loss_sums *sums, trm_lane_ready *lane_ready, trm_grad_ready *ready, void *context)
+{
+  bool tied = false;
+  for (int i = 0; i < model->layers; i++)
+    tied |= model->layer[i].tied != NULL;
+  if (tied || model->loss_chunk || pass->provider || !model->side_by_side || model->slots < lanes || model->chunks > 1)
+    return trm_error(TRM_FAILED, "the model cannot compute %d passes side by side", lanes);
+  for (int lane = 0; lane < lanes; lane++) {
+    TRM_CHECK(train_check(model, &pass[lane]));
+    pass[lane].scale = scale;
+  }
+  return train_passes(model, pass, lanes, sums, lane_ready, ready, context);
 }

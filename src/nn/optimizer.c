@@ -14,7 +14,9 @@ static const struct {
   [TRM_UPDATE_SGD] = {0, {NULL, NULL}},          [TRM_UPDATE_MOMENTUM] = {1, {"momentum", NULL}},
   [TRM_UPDATE_NESTEROV] = {1, {"momentum", NULL}}, [TRM_UPDATE_ADAGRAD] = {1, {"squares", NULL}},
   [TRM_UPDATE_ADAM] = {2, {"first", "second"}},  [TRM_UPDATE_ADAMW] = {2, {"first", "second"}},
+  [TRM_UPDATE_NADAMW] = {2, {"first", "second"}},
   [TRM_UPDATE_LARS] = {1, {"momentum", NULL}},   [TRM_UPDATE_LAMB] = {2, {"first", "second"}},
+  [TRM_UPDATE_MUON] = {2, {"first", "second"}}, /* first: of hidden matrices the momentum */
 };
 
 /* Numbers that are at least 0 and below a limit. */
@@ -24,7 +26,8 @@ static int optim_check_ranges(const struct trm_optim_options *o)
     const char *option;
     double value, limit;
   } ranges[] = {
-    {"optim.lr", o->rate, INFINITY}, {"optim.momentum", o->momentum, 1},  {"optim.beta1", o->beta1, 1},
+    {"optim.lr", o->rate, INFINITY}, {"optim.adamw_lr", o->adamw_rate, INFINITY},
+    {"optim.momentum", o->momentum, 1},  {"optim.beta1", o->beta1, 1},
     {"optim.beta2", o->beta2, 1},    {"optim.l2", o->l2, INFINITY},       {"optim.decay", o->decay, INFINITY},
     {"optim.clip", o->clip, INFINITY}, {"optim.trust", o->trust, INFINITY}, {"optim.ema", o->ema, 1},
   };
@@ -32,6 +35,12 @@ static int optim_check_ranges(const struct trm_optim_options *o)
     if (!(ranges[i].value >= 0 && ranges[i].value < ranges[i].limit)) /* NaN is not */
       return trm_error(TRM_USAGE, "%s is %g, must be in [0, %g)", ranges[i].option, ranges[i].value, ranges[i].limit);
   return TRM_OK;
+}
+
+static bool optim_decays(enum trm_update_rule rule)
+{
+  return rule == TRM_UPDATE_ADAMW || rule == TRM_UPDATE_NADAMW || rule == TRM_UPDATE_LAMB ||
+         rule == TRM_UPDATE_MUON;
 }
 
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
@@ -51,10 +60,12 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   TRM_CHECK(trm_schedule_check(options));
 
   const bool adam = rules[u.rule].states == 2, adagrad = u.rule == TRM_UPDATE_ADAGRAD;
-  if (o->decay > 0 && u.rule != TRM_UPDATE_ADAMW && u.rule != TRM_UPDATE_LAMB)
-    return trm_error(TRM_USAGE, "optim.decay is %g: decoupled decay is for adamw and lamb, with %s use optim.l2",
-                     o->decay, name);
-  if ((adam || adagrad) && o->momentum > 0)
+  if (o->decay > 0 && !optim_decays(u.rule))
+    return trm_error(TRM_USAGE, "optim.decay is %g: decoupled decay is for adamw, nadamw, lamb and muon, with %s use "
+                     "optim.l2", o->decay, name);
+  if (u.rule == TRM_UPDATE_MUON && o->l2 > 0)
+    return trm_error(TRM_USAGE, "optim.l2 is %g: muon has decoupled decay alone, use optim.decay", o->l2);
+  if (((adam && u.rule != TRM_UPDATE_MUON) || adagrad) && o->momentum > 0)
     return trm_error(TRM_USAGE, "optim.momentum is %g: %s has none%s", o->momentum, name,
                      adam ? ", its averages are set by optim.beta1, optim.beta2" : "");
   if ((adam || adagrad) && !(o->epsilon > 0 && o->epsilon < INFINITY))
@@ -62,12 +73,15 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
 
   if (u.rule == TRM_UPDATE_SGD && u.momentum > 0 && options->strategy.compress != TRM_COMPRESS_DGC)
     u.rule = TRM_UPDATE_MOMENTUM;
+  if (u.rule == TRM_UPDATE_MUON && u.momentum == 0)
+    u.momentum = 0.95f;
   if (!adam && !adagrad && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
     u.momentum = 0.9f;
   *optimizer = (struct trm_optimizer){.update = u,
                                       .states = rules[u.rule].states + (o->ema > 0),
-                                      .clip = o->clip,
+                                      .clip = options->strategy.compress == TRM_COMPRESS_DGC ? 0 : o->clip,
                                       .trust = o->trust,
+                                      .adamw = o->rate > 0 ? o->adamw_rate / o->rate : 0,
                                       .ema = o->ema,
                                       .decay_all = o->decay_all};
   if (model) {
@@ -261,6 +275,33 @@ struct trm_update trm_optimizer_update_now(const struct trm_optimizer *optimizer
   return update;
 }
 
+/* The rule of the tensor at element `at`, once directions are in the gradient's place, and *end, at most high, of the
+ * tensors with the same rule. */
+static struct trm_update optim_rule_at(const struct trm_optimizer *optimizer, const struct trm_update *hyper, size_t at,
+                                       size_t high, size_t *end)
+{
+  const struct trm_update sgd = {.rule = TRM_UPDATE_SGD, .rate = hyper->rate, .scale = 1, .now = hyper->now,
+                                 .use = TRM_STEP_RATE};
+  struct trm_update rule = hyper->rule == TRM_UPDATE_LAMB ? sgd : *hyper;
+  int t = optim_tensor_at(optimizer, at);
+  const bool hidden = optimizer->tensor[t].hidden;
+  *end = high;
+  if (hyper->rule != TRM_UPDATE_MUON)
+    return rule;
+  while (optimizer->tensor[t].end < high && optimizer->tensor[t + 1].hidden == hidden)
+    t++;
+  if (optimizer->tensor[t].end < high)
+    *end = optimizer->tensor[t].end;
+  if (hidden) {
+    rule = sgd;
+    rule.l2 = hyper->decay;
+  } else {
+    rule.rule = TRM_UPDATE_ADAMW;
+    rule.rate *= (float)optimizer->adamw;
+  }
+  return rule;
+}
+
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
                          const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
                          const float *g)
@@ -268,14 +309,11 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
   const int states = optimizer->states - (optimizer->ema > 0); /* of the rule */
   const bool ratios = trm_optimizer_has_trust_ratios(optimizer), on_device = ratios && hyper->now;
   const size_t low = to->low, high = optim_trained_end(optimizer, low, to->n);
-  struct trm_update rule = *hyper;
   struct optim_runs runs;
-  if (hyper->rule == TRM_UPDATE_LAMB) /* g contains the direction */
-    rule = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = hyper->rate, .scale = 1, .now = hyper->now,
-                               .use = TRM_STEP_RATE};
   for (size_t at = low, end; at < high; at = end) {
     const size_t o = at - low;
-    end = optim_make_runs(optimizer, &rule, ratios && !on_device ? ratio : NULL, on_device, at, high, &runs);
+    const struct trm_update rule = optim_rule_at(optimizer, hyper, at, high, &end);
+    end = optim_make_runs(optimizer, &rule, ratios && !on_device ? ratio : NULL, on_device, at, end, &runs);
     device->ops->update(device, &(struct trm_update_arrays){
       .update = rule, .run = runs.run, .runs = runs.runs, .ratio = on_device ? ratio : NULL, .w = to->w + o,
       .rounded = to->rounded ? to->rounded + o : NULL, .g = g + o, .first = states > 0 ? to->state[0] + o : NULL,

@@ -6,11 +6,21 @@
  *   adagrad   s += g^2;  w -= rate * g / (sqrt(s) + epsilon)                     (Duchi, Hazan & Singer 2011)
  *   adam      Kingma & Ba 2015, with bias correction
  *   adamw     Loshchilov & Hutter 2019: decay decoupled from the gradient
+ *   nadamw    adamw with Nesterov's step, in place of m / (1 - beta1^t): (Dozat 2016; PyTorch's NAdam)
+ *             mu(t+1) m / (1 - product(t+1)) + (1 - mu(t)) g / (1 - product(t)),  product(t) = mu(1) ... mu(t),
+ *             mu(t) = beta1 (1 - 0.96^(0.004 t) / 2)
  *   lars      m = momentum * m + rate * ratio * g; w -= m;  ratio = trust * |w| / (|clip scale * gradient| + l2 * |w|)
  *             (You, Gitman & Ginsburg 2017, algorithm 1)
  *   lamb      u = m^ / (sqrt(v^) + epsilon) + decay * w with adam's corrected moments;
  *             w -= rate * ratio * u;                        ratio = |w| / |u|      (You et al. 2020, algorithm 2)
- * Before the rule: g = clip scale * gradient + l2 * w. Decoupled decay (optim.decay) is for adamw and lamb.
+ *   muon      hidden matrices: m = momentum * m + g;  x = (g + momentum * m) / (|g + momentum * m| + 1e-7), Frobenius;
+ *             five times x = a x + b x x' x + c (x x')^2 x with (a, b, c) = (3.4445, -4.7750, 2.0315);
+ *             w -= rate * (sqrt(max(1, rows / columns)) * x + decay * w)      (Jordan et al. 2024, PyTorch's Muon)
+ *             all others: adamw with the rate optim.adamw_lr
+ * A hidden matrix is a weight that products read, of a layer between the first and the last with one, and not tied. As
+ * a matrix it has a row an output: of a convolution (output channels, input channels * kernel).
+ * Before the rule: g = clip scale * gradient + l2 * w. Decoupled decay (optim.decay) is for adamw, nadamw,
+ * lamb and muon, which has no l2.
  *
  * Tensors of one dimension, which are biases and the gains of normalization, are left out of decoupled decay and of
  * lars' l2, unless optim.decay_all asks for them; lars and lamb give them the ratio 1. The l2 of the other rules is for
@@ -21,6 +31,7 @@
  *   trm_optimizer_partial_norms     squared norms of w and g, piece by piece; the pieces of all ranks together make
  *   trm_optimizer_trust_ratios    a ratio for each tensor                              the same bits on every rank
  *   trm_optimizer_apply     the rule                                             element by element
+ * muon needs whole hidden matrices: trm_muon_direction comes before apply, and puts x, scaled, in place of g.
  * All other rules are applied at once.
  *
  * The average (optim.ema) is one more state: after each update average += (1 - d) (w - average), and it begins as the
@@ -54,6 +65,7 @@ struct trm_tensor {
   size_t padding;     /* elements at its end whose weights and gradients stay 0 */
   float momentum;     /* of a statistic: the weight of a batch's moment */
   bool vector;        /* one dimension at most */
+  bool hidden;        /* a hidden matrix, see muon */
   bool replica;       /* counted in norms by another rank with the same elements */
   bool sharded;       /* other ranks of the tensor axis have other elements of it */
   bool shared;        /* a tied weight, used at both ends of the chain */
@@ -66,15 +78,17 @@ struct trm_optimizer {
   int states;               /* arrays of state: 0 to 3 */
   double clip;              /* largest global norm of the gradient, 0: none */
   double trust;             /* lars */
+  double adamw;             /* muon: rate of adamw over that of muon */
   double ema;               /* decay of the average, the last of the states; 0: none */
   bool decay_all;
   const struct trm_tensor *tensor; /* (tensors + statistics), the trained ones first */
   int tensors, statistics;
 };
 
-/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum, or, with
- * strategy.compress=dgc, which has the momentum itself, sgd; momentum, nesterov and lars without one take 0.9. The tensors are the model's (NULL: none). TRM_USAGE names the option and why. Nothing
- * to free. */
+/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum;
+ * momentum, nesterov and lars without one take 0.9. With strategy.compress=dgc, which has the momentum and clips
+ * itself, sgd stays sgd, and nothing is clipped. The tensors are the model's (NULL: none). TRM_USAGE names the option
+ * and why. Nothing to free. */
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
                          const struct trm_model *model);
 /* "momentum"; "squares"; "first", "second"; "ema"; NULL beyond the last */
@@ -120,6 +134,15 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
  * the result has the weights of successive updates. Elements [low, low + n): to, g (n); trained ones are left out. */
 void trm_optimizer_add_moments(const struct trm_optimizer *optimizer, struct trm_device *device, int batch, size_t low,
                                size_t n, float *to, const float *g);
+
+/* -- muon */
+
+/* Floats of device memory that directions need. 0: the rule is not muon, or no tensor is a hidden matrix. */
+size_t trm_muon_scratch(const struct trm_optimizer *optimizer);
+/* Puts the direction of hidden matrix t in the gradient's place, and moves its momentum. m, g: device, flat arrays from
+ * element 0 on; scratch: device, (trm_muon_scratch). */
+void trm_muon_direction(const struct trm_optimizer *optimizer, struct trm_device *device,
+                        const struct trm_update *hyper, int t, float *m, float *g, float *scratch);
 
 /* Returns true if the rule has trust ratios. Then the following come before apply, in this order. */
 bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer);

@@ -124,7 +124,8 @@ struct trm_cost trm_model_recompute_cost(const struct trm_model *model, int slot
   bool *recompute = trm_alloc((size_t)model->layers * sizeof *recompute, "blocks of layers");
   for (int c = 0; c < model->chunks; c++) {
     const struct trm_chunk *chunk = &model->chunk[c];
-    const bool recompute_last = (slots > 1 || model->chunks > 1) && !model->layer[chunk->last - 1].is_output;
+    const bool shares_memory = (slots > 1 && !model->side_by_side) || model->chunks > 1;
+    const bool recompute_last = shares_memory && !model->layer[chunk->last - 1].is_output;
     trm_recompute_plan(model->layer, chunk->first, chunk->last, model->recompute, recompute_last, end, recompute);
     for (int i = chunk->first; i < chunk->last; i++) {
       const struct trm_cost cost = trm_layers_cost(model->layer, i, recompute[i] ? i + 1 : i);

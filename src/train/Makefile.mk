@@ -36,6 +36,7 @@ libtrireme_la_SOURCES += \
 	src/train/rows.c \
 	src/train/run_dir.c \
 	src/train/run_dir.h \
+	src/train/run_record.c \
 	src/train/restart.c \
 	src/train/save.c \
 	src/train/state_copy.c \
@@ -65,3 +66,19 @@ traininclude_HEADERS += \
 	src/train/staleness.h \
 	src/train/strategy.h \
 	src/train/train.h
+
+# The commit of the source, for record.json: looked up by each make, and written only if it is another one, so that no
+# other file is compiled again. "unknown" in a copy without git, such as an unpacked distribution. Where git fails, as
+# for another user who installs, the file stays.
+src/train/revision.h: trm-always
+	@$(MKDIR_P) src/train; revision=; \
+	test ! -e $(top_srcdir)/.git || revision=`cd $(top_srcdir) && git describe --always --dirty 2> /dev/null`; \
+	if test -n "$$revision" || test ! -e $@; then \
+	  echo "#define TRM_REVISION \"$${revision:-unknown}\"" > $@.new; \
+	  if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi; \
+	fi
+trm-always:
+.PHONY: trm-always
+trm_record_object = src/train/run_record.lo
+$(trm_record_object): src/train/revision.h
+CLEANFILES += src/train/revision.h

@@ -230,7 +230,17 @@ static uint64_t epochs_next_sync_step(const struct trainer *t)
 
 bool trainer_is_complete(const struct trainer *t)
 {
-  return t->strategy.updates >= t->steps || trainer_stops_early(t);
+  return t->strategy.updates >= t->steps || trainer_stops_early(t) || trainer_time_is_up(t);
+}
+
+/* After a request to stop: true if its reason is train.seconds alone. Collective. */
+static bool epochs_time_is_up(const struct trainer *t)
+{
+  int32_t asked = trainer_stop_asked(t);
+  if (t->options->train.seconds <= 0)
+    return false;
+  t->comm->ops->allreduce(t->comm, &asked, 1, TRM_INT32, TRM_MAX);
+  return !asked;
 }
 
 static int epochs_run(struct trainer *t, const char **outcome)
@@ -238,8 +248,10 @@ static int epochs_run(struct trainer *t, const char **outcome)
   const int64_t save_every = t->options->run.checkpoint_every;
   *outcome = "done";
   if (trainer_is_complete(t)) {
-    if (t->strategy.updates < t->steps)
+    if (trainer_stops_early(t) && t->strategy.updates < t->steps)
       *outcome = "early-stop";
+    else if (t->strategy.updates < t->steps)
+      t->result->reason = "train.seconds";
     trm_info("training is complete after step %llu", (unsigned long long)t->strategy.updates);
     if (t->splits.validation)
       TRM_CHECK(epochs_score(t, t->splits.validation, &t->result->validation));
@@ -251,14 +263,16 @@ static int epochs_run(struct trainer *t, const char **outcome)
     TRM_CHECK(trainer_advance(t, trainer_snapshots_begin(t, epochs_next_sync_step(t)), &sums));
     TRM_CHECK(trainer_snapshots_end(t));
 
-    const bool epoch_done = trainer_epoch_done(t), end = t->strategy.updates == t->steps;
+    const bool epoch_done = trainer_epoch_done(t), last_step = t->strategy.updates == t->steps;
+    const bool asked = sums.stop_requests > 0 && !last_step, time_is_up = asked && epochs_time_is_up(t);
+    const bool end = last_step || time_is_up;
     if (end || (!trainer_stops_early(t) && epochs_evaluation_is_due(t, before, epoch_done)))
       TRM_CHECK(epochs_validate(t, !end));
-    if (epoch_done && !end) {
+    if (epoch_done && !last_step) {
       t->epoch++;
       t->position = 0;
     }
-    const bool stop = sums.stop_requests > 0 && !end;
+    const bool stop = asked && !end;
     const bool early = !end && trainer_stops_early(t);
     const bool due =
       end || early || epochs_is_due(before, t->strategy.updates, save_every) || (epoch_done && save_every == 0);
@@ -272,6 +286,10 @@ static int epochs_run(struct trainer *t, const char **outcome)
     }
     if (early) {
       *outcome = "early-stop";
+      break;
+    }
+    if (time_is_up) {
+      t->result->reason = "train.seconds";
       break;
     }
   }

@@ -1,5 +1,23 @@
 /* The modes of a run: rows of struct trainer_mode, and the choice among them. */
+#include "core/memory.h"
 #include "train/trainer.h"
+
+/* Divides the rows of an evaluation among the data ranks that were not late at this quiesce point. Collective. */
+static void mode_divide_punctual(struct trainer *t, size_t rows, struct trm_evaluation_part *part)
+{
+  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
+  int32_t *straggler = trm_alloc((size_t)data->size * sizeof *straggler, "stragglers");
+  size_t punctual = 0, before = 0;
+  data->ops->allgather(data, &(int32_t){t->strategy.straggler}, straggler, 1, TRM_INT32);
+  for (int rank = 0; rank < data->size; rank++) {
+    punctual += !straggler[rank];
+    before += rank < data->rank && !straggler[rank];
+  }
+  trm_free(straggler);
+  trm_interval(rows, punctual, before, &part->low, &part->high);
+  part->high = t->strategy.straggler ? part->low : part->high;
+  part->passes = ((rows + punctual - 1) / punctual + part->batch - 1) / part->batch;
+}
 
 static int mode_evaluate(struct trainer *t, struct trm_dataset *dataset, struct trm_loss_sums *sums)
 {
@@ -9,9 +27,14 @@ static int mode_evaluate(struct trainer *t, struct trm_dataset *dataset, struct 
   pass.skipped = !t->options->simulate.gradients;
   pass.seconds_per_row = t->slowdown.flop_per_row / 3 * t->slowdown.seconds_per_flop * t->slowdown.slow_factor;
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
+  struct trm_evaluation_part part = {.batch = t->model.max_rows};
+  if (t->strategy.abandons) {
+    mode_divide_punctual(t, dataset->rows, &part);
+    return trm_evaluate_part(&t->model, dataset, data, &part, &pass, sums, NULL);
+  }
   if (!t->shares.share)
     return trm_evaluate(&t->model, dataset, data, t->model.max_rows, &pass, sums, NULL);
-  struct trm_evaluation_part part = {.batch = t->model.max_rows, .passes = trainer_shares_passes(t, dataset->rows)};
+  part.passes = trainer_shares_passes(t, dataset->rows);
   trainer_shard(t, dataset->rows, &part.low, &part.high);
   return trm_evaluate_part(&t->model, dataset, data, &part, &pass, sums, NULL);
 }

@@ -19,26 +19,6 @@
 #include "core/sha256.h"
 #include "core/status.h"
 
-/* mkdir -p */
-static int run_dir_make_directories(const char *path)
-{
-  char *copy = trm_strdup(path);
-  int failed = 0;
-  for (char *p = copy + 1; !failed; p++) {
-    const char end = *p;
-    if (end != '/' && end != '\0')
-      continue;
-    *p = '\0';
-    if (mkdir(copy, 0777) != 0 && errno != EEXIST)
-      failed = errno;
-    *p = end;
-    if (end == '\0')
-      break;
-  }
-  trm_free(copy);
-  return failed ? trm_error(TRM_FAILED, "%s: cannot make the directory: %s", path, strerror(failed)) : TRM_OK;
-}
-
 /* Removes a file of an earlier run, if it is there. */
 static int run_dir_remove_file(const char *folder, const char *name)
 {
@@ -69,7 +49,8 @@ static int run_dir_remove_checkpoints(const char *folder)
 /* Removes the files of an earlier run and no others. */
 static int run_dir_remove_run(const char *path)
 {
-  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json", "staleness.json"};
+  static const char *const files[] = {"config.yaml", "record.json", "metrics.jsonl", "summary.json",
+                                      "staleness.json"};
   char *folder = trm_format("%s/checkpoints", path);
   int status = run_dir_remove_checkpoints(folder);
   for (size_t i = 0; i < sizeof files / sizeof *files && status == TRM_OK; i++)
@@ -81,8 +62,8 @@ static int run_dir_remove_run(const char *path)
 /* True for the name under which a file of a run is written, which a killed process leaves. Others may be the user's. */
 static bool run_dir_is_unfinished(const char *name)
 {
-  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json", "staleness.json", "lease.",
-                                      "step-", "best.h5", "last"};
+  static const char *const files[] = {"config.yaml", "record.json", "metrics.jsonl", "summary.json", "staleness.json",
+                                      "lease.", "step-", "best.h5", "last"};
   const size_t n = strlen(name);
   bool ours = false;
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -137,7 +118,9 @@ bool trm_run_dir_is_finished(const char *path, uint64_t *steps, bool *early)
   const struct trm_node *status = read ? trm_node_get(summary, "status") : NULL;
   const double count = read ? trm_node_number(trm_node_get(summary, "steps"), 0) : 0;
   *steps = count > 0 ? (uint64_t)count : 0;
-  *early = status && status->text && strcmp(status->text, "early-stop") == 0;
+  const struct trm_node *reason = read ? trm_node_get(summary, "reason") : NULL;
+  *early = (status && status->text && strcmp(status->text, "early-stop") == 0) ||
+           (reason && reason->text && strcmp(reason->text, "train.seconds") == 0);
   const bool finished = *early || (status && status->text && strcmp(status->text, "done") == 0);
   trm_node_free(summary);
   trm_free(name);
@@ -169,7 +152,7 @@ int trm_run_dir_take(struct trm_run_dir *dir, const struct trm_run_options *opti
 {
   const char *path = options->dir;
   *dir = (struct trm_run_dir){.path = trm_strdup(path), .group = options->group, .made = access(path, F_OK) != 0};
-  TRM_CHECK(run_dir_make_directories(path));
+  TRM_CHECK(trm_make_directories(path));
   TRM_CHECK(trm_private_files_share(path, dir->group));
   TRM_CHECK(trm_lease_take(path, wait_s, &dir->lease));
   char *checkpoints = trm_format("%s/checkpoints", path);
@@ -179,10 +162,9 @@ int trm_run_dir_take(struct trm_run_dir *dir, const struct trm_run_options *opti
   return TRM_OK;
 }
 
-/* Adds the begin of the run, or of its continuation, to the audit log. */
-static int run_dir_audit_start(const struct trm_run_dir *dir, const struct trm_options *options, uint64_t step)
+int trm_run_dir_hash_config(const struct trm_run_dir *dir, const struct trm_options *options, char hex[65])
 {
-  char *text = NULL, config[65];
+  char *text = NULL;
   size_t bytes = 0;
   struct trm_sha256 sha;
   FILE *stream = open_memstream(&text, &bytes);
@@ -190,8 +172,16 @@ static int run_dir_audit_start(const struct trm_run_dir *dir, const struct trm_o
     return trm_error(TRM_FAILED, "%s: no memory for the configuration", dir->path);
   trm_sha256_begin(&sha);
   trm_sha256_add(&sha, text, bytes);
-  trm_sha256_end(&sha, config);
+  trm_sha256_end(&sha, hex);
   free(text);
+  return TRM_OK;
+}
+
+/* Adds the begin of the run, or of its continuation, to the audit log. */
+static int run_dir_audit_start(const struct trm_run_dir *dir, const struct trm_options *options, uint64_t step)
+{
+  char config[65];
+  TRM_CHECK(trm_run_dir_hash_config(dir, options, config));
   return trm_audit_append(dir->path, &(struct trm_audit_event){
     .event = "start", .step = step, .data = dir->data_digest, .config = config});
 }
@@ -218,7 +208,7 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
                        dir->path);
   if (status == TRM_OK) {
     trm_ledger_folder_remove(dir->path); /* of an earlier job */
-    status = run_dir_make_directories(checkpoints);
+    status = trm_make_directories(checkpoints);
   }
   if (status == TRM_OK)
     status = trm_private_files_share(checkpoints, dir->group);
@@ -443,6 +433,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_object(&json, NULL);
     trm_json_text(&json, "version", PACKAGE_VERSION);
     trm_json_text(&json, "status", result->status);
+    if (result->reason)
+      trm_json_text(&json, "reason", result->reason);
     trm_json_text(&json, "model", model->text);
     trm_json_integer(&json, "parameters", (int64_t)trm_model_size(model));
     trm_json_integer(&json, "ranks", modules->comm->size);
@@ -466,6 +458,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     if (result->between_nodes.bytes > 0)
       run_dir_write_between_nodes(&json, &result->between_nodes);
     trm_json_number(&json, "final_train_loss", result->final_train_loss);
+    if (result->consensus > 0)
+      trm_json_number(&json, "consensus_distance", result->consensus);
     run_dir_write_score(&json, "validation", &result->validation, tokens, result->validation_token_bytes);
     run_dir_write_score(&json, "best_validation", &result->best_validation, false, 0);
     trm_json_integer(&json, "best_step", (int64_t)result->best_step);

@@ -1,4 +1,5 @@
-/* The run directory: config.yaml, metrics.jsonl, summary.json, staleness.json, checkpoints/. Called by rank 0 alone;
+/* The run directory: config.yaml, metrics.jsonl, summary.json, staleness.json, checkpoints/; record.json is written by
+ * run_record.c. Called by rank 0 alone;
  * not collective. */
 #pragma once
 
@@ -31,10 +32,12 @@ int trm_run_dir_take(struct trm_run_dir *dir, const struct trm_run_options *opti
  * with run.overwrite the run's files are removed. */
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step);
 /* Returns true if summary.json says that the run in a directory has finished: *steps that it made, *early: it stopped
- * early. */
+ * early, or at the end of train.seconds. */
 bool trm_run_dir_is_finished(const char *path, uint64_t *steps, bool *early);
 /* Replaces config.yaml. */
 int trm_run_dir_write_config(const struct trm_run_dir *dir, const struct trm_options *options);
+/* The SHA-256 of config.yaml with these options. */
+int trm_run_dir_hash_config(const struct trm_run_dir *dir, const struct trm_options *options, char hex[65]);
 
 struct trm_progress_point {
   uint64_t step, epoch, samples;

@@ -277,6 +277,11 @@ void trainer_await_copy(struct trainer *t)
 
 bool trainer_stop_requested(const struct trainer *t)
 {
+  return trainer_stop_asked(t) || trainer_time_is_up(t);
+}
+
+bool trainer_stop_asked(const struct trainer *t)
+{
   return trm_stop_requested() || (t->saves.background && trm_background_failed(t->saves.background));
 }
 

@@ -271,12 +271,34 @@ static void slowdown_outlast(struct trm_slowdown *slowdown, double began_s)
     comm->ops->sleep_until(comm, end, false);
 }
 
+/* Waits until a time, or for the end of a computation that is of no use: returns false then. */
+static bool slowdown_wait_wanted(struct trm_slowdown *slowdown, double when)
+{
+  struct trm_comm *comm = slowdown->comm;
+  slowdown->abandoned = comm->ops->wait_at_most(comm, slowdown->abandons, slowdown->abandons_context, when);
+  return !slowdown->abandoned;
+}
+
+/* trm_slowdown_compute of a computation that may be of no use: work runs when its time has passed. */
+static int slowdown_compute_wanted(struct trm_slowdown *slowdown, double seconds, int (*work)(void *context),
+                                   void *context)
+{
+  const double end = trm_slowdown_end(slowdown, slowdown->comm->ops->clock(slowdown->comm), seconds);
+  const bool fails = end == INFINITY;
+  const double failure = fails ? slowdown->origin_s + slowdown->outage[slowdown->outages - 1].from : 0;
+  const bool wanted = slowdown_wait_wanted(slowdown, fails ? failure : end);
+  slowdown->failed |= wanted && fails;
+  return wanted && !fails && work ? work(context) : TRM_OK;
+}
+
 int trm_slowdown_compute(struct trm_slowdown *slowdown, size_t rows, uint64_t batch, int (*work)(void *context),
                          void *context)
 {
   struct trm_comm *comm = slowdown->comm;
   const double began = comm->ops->clock(comm);
   const double seconds = trm_slowdown_duration(slowdown, trm_slowdown_modeled(slowdown, rows), 0, batch);
+  if (slowdown->abandons)
+    return slowdown_compute_wanted(slowdown, seconds, work, context);
   if (slowdown->fails && trm_slowdown_end(slowdown, began, seconds) == INFINITY) {
     comm->ops->sleep_until(comm, slowdown->origin_s + slowdown->outage[slowdown->outages - 1].from, false);
     slowdown->failed = true;
@@ -296,8 +318,13 @@ void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t row
   }
   const double elapsed_s = comm->ops->clock(comm) - began_s;
   const double target_s = trm_slowdown_duration(slowdown, trm_slowdown_modeled(slowdown, rows), elapsed_s, batch);
-  if (target_s > elapsed_s)
+  if (slowdown->abandons) {
+    const double end = trm_slowdown_end(slowdown, began_s, fmax(target_s, elapsed_s));
+    if (!slowdown_wait_wanted(slowdown, end < INFINITY ? end : began_s + target_s))
+      return;
+  } else if (target_s > elapsed_s) {
     comm->ops->sleep_until(comm, began_s + target_s, false);
+  }
   slowdown_outlast(slowdown, began_s);
 }
 

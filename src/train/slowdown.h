@@ -42,10 +42,15 @@ struct trm_slowdown {
   struct trm_outage outage[TRM_MAX_OUTAGES]; /* (outages) of this rank, ascending */
   int outages;
   bool fails;                 /* the last of them does not end */
+  /* set by the caller: a computation for which this returns true is of no use, and ends. It is called with the context
+   * as done of wait_at_most (core/comm.h). NULL: all are of use */
+  bool (*abandons)(void *context);
+  void *abandons_context;
   /* set by the caller when training begins */
   double origin_s;            /* comm's clock */
   /* set when it happens */
   bool failed;
+  bool abandoned;             /* the latest computation ended before its time */
   /* counted */
   uint64_t batches, overruns; /* durations so far; of them, those whose computation took longer than modeled */
   double overrun_s;           /* seconds, sum over all overruns */
@@ -82,7 +87,8 @@ double trm_slowdown_end(const struct trm_slowdown *slowdown, double began_s, dou
  * and longer by the pauses that the computation overlaps. Sets slowdown->failed if the rank fails before. */
 void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t rows, uint64_t batch);
 /* Runs work(context), the computation of the gradient, in its time (NULL: the time passes alone), where comm has slot
- * compute. Returns its status. If the rank fails before its end, sets slowdown->failed, and work may not have run. */
+ * compute. Returns its status. If the rank fails before its end, sets slowdown->failed; if the computation is
+ * abandoned, slowdown->abandoned: work may not have run. */
 int trm_slowdown_compute(struct trm_slowdown *slowdown, size_t rows, uint64_t batch, int (*work)(void *context),
                          void *context);
 

@@ -321,7 +321,10 @@ static int speeds_use(struct trainer *t)
   t->shares_text = trm_shares_text(t->speeds.share, speeds_data(t)->size);
   speeds_set_shares(t, t->speeds.share);
   const struct trm_options options = trainer_shares_options(t);
-  return trm_agree(t->comm, t->comm->rank == 0 ? trm_run_dir_write_config(&t->run_dir, &options) : TRM_OK);
+  int status = t->comm->rank == 0 ? trm_run_dir_write_config(&t->run_dir, &options) : TRM_OK;
+  if (t->comm->rank == 0 && status == TRM_OK)
+    status = trainer_write_record(t, &options);
+  return trm_agree(t->comm, status);
 }
 
 /* Measured with equal shares: chooses the shares, and predicts steps with them. Collective. */

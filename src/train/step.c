@@ -96,6 +96,15 @@ void trainer_shard(const struct trainer *t, size_t rows, size_t *from, size_t *t
   trm_shares_interval(&t->shares, rows, t->strategy.batch_shard, from, to);
 }
 
+/* Real ranks: between layers, what other ranks have to say arrives, and may end the computation. */
+static bool step_pass_abandons(void *context)
+{
+  struct trainer *t = context;
+  t->comm->ops->progress(t->comm);
+  t->slowdown.abandoned = t->strategy.abandons(&t->strategy);
+  return t->slowdown.abandoned;
+}
+
 struct trm_pass trainer_pass(struct trainer *t)
 {
   return (struct trm_pass){
@@ -108,6 +117,8 @@ struct trm_pass trainer_pass(struct trainer *t)
     .provider = t->arrays.provider,
     .await_weights = t->arrays.upload ? trm_staged_arrays_await : NULL,
     .weights_context = &t->arrays,
+    .abandons = t->strategy.abandons && !t->computing ? step_pass_abandons : NULL,
+    .abandons_context = t,
   };
 }
 
@@ -198,14 +209,18 @@ static int step_read_ahead(struct trainer *t, const struct trainer_pass_rows *no
   return step_next_rows(t, &next) ? step_fetch(t, &next) : TRM_OK;
 }
 
+uint64_t trainer_first_row(const struct trainer *t, const struct trm_pass *pass, const struct trainer_pass_rows *rows)
+{
+  return pass->step ? rows->low - rows->batch_low : t->samples - t->position + rows->low;
+}
+
 int trainer_forward_backward(struct trainer *t, const struct trainer_pass_rows *rows, struct trm_pass *pass,
                              bool final, struct trm_loss_sums *sums)
 {
   struct trm_input input;
   TRM_CHECK(step_input(t, rows, &input));
   pass->input = &input;
-  /* the same for any sharding of the batch */
-  pass->first_row = pass->step ? rows->low - rows->batch_low : t->samples - t->position + rows->low;
+  pass->first_row = trainer_first_row(t, pass, rows);
   struct gradient_context to = {t, sums};
   if (final && step_takes_parts(t)) {
     pass->part = trm_staged_arrays_part(&t->arrays);
@@ -231,6 +246,8 @@ int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *b
     pass.weights_kept = i > 0;
     const bool final = last || (pass.provider && pass.provider->overwrites_gradient); /* the provider adds them up */
     TRM_CHECK(trainer_forward_backward(t, &rows, &pass, final, sums));
+    if (t->slowdown.abandoned)
+      break;
   }
   return TRM_OK;
 }
@@ -255,7 +272,7 @@ bool trainer_passes_reduce(const struct trainer *t)
 {
   bool reduces = false;
   for (int i = 0; i < t->model.layers && t->strategy.ops->lockstep; i++)
-    reduces |= t->model.layer[i].ops->is_collective;
+    reduces |= t->model.layer[i].batch_sums > 0;
   return reduces;
 }
 
@@ -288,10 +305,11 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
   size_t from, to;
   trainer_shard(t, batch->high - batch->low, &from, &to);
   const size_t rows = to - from;
+  t->slowdown.abandoned = false;
   if (!t->computes) {
     const double began = trainer_clock(t);
     TRM_CHECK(t->mode->train_batch(t, batch, sums));
-    if (!t->mode->delays_actions)
+    if (!t->mode->delays_actions && !t->slowdown.abandoned)
       trm_slowdown_wait(&t->slowdown, began, rows, batch->number);
     return trainer_speeds_passed(t);
   }
@@ -323,7 +341,8 @@ static bool step_passes_add_losses(const struct trainer *t)
   return t->grid->size[TRM_AXIS_PIPELINE] == 1 && trm_staged_arrays_step(&t->arrays);
 }
 
-/* Computes the gradient of this rank's shard of the batch and makes the strategy's step, unless the rank fails. */
+/* Computes the gradient of this rank's shard of the batch and makes the strategy's step, unless the rank fails, or the
+ * gradient is of no use. */
 static int step_train_batch(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   trm_trace_set_step((int64_t)batch->number + 1);
@@ -339,7 +358,8 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
   TRM_CHECK(status);
   if (t->verify.failed) /* on every rank, with its message */
     return TRM_FAILED;
-  t->strategy.abandoned = t->slowdown.failed && !t->rows.row; /* a row trainer has made the updates */
+  t->strategy.abandoned = (t->slowdown.failed && !t->rows.row) /* a row trainer has made the updates */
+                          || t->slowdown.abandoned;
   if (t->strategy.abandoned)
     return TRM_OK;
   if (!step_passes_add_losses(t))

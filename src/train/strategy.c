@@ -16,6 +16,7 @@ void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_op
   strategy->replay = options->simulate.replay;
   strategy->conflicts = options->simulate.conflicts;
   strategy->momentum = options->optim.momentum;
+  strategy->node_clip = options->strategy.compress == TRM_COMPRESS_DGC ? options->optim.clip : 0;
 }
 
 int trm_strategy_snapshots(const struct trm_options *options, size_t rows)

@@ -64,8 +64,8 @@ struct trm_batch_part {
 enum trm_strategy_takes {
   TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
   TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that are parameter servers alone */
-  TRM_TAKES_GROUPS = 4,     /* strategy.groups: workers of several ranks */
-  TRM_TAKES_STALE_RATE = 8, /* strategy.rate=staleness */
+  TRM_TAKES_GROUPS = 4,     /* strategy.groups: workers of several ranks, or groups of workers */
+  TRM_TAKES_STALE_RATE = 8, /* strategy.rate other than constant */
   TRM_TAKES_CLIP = 16,      /* optim.clip */
   TRM_TAKES_AVERAGE = 32,   /* optim.ema */
   TRM_TAKES_STATES = 64,    /* update rules with states */
@@ -75,6 +75,7 @@ enum trm_strategy_takes {
   TRM_TAKES_RECORD = 1024,   /* run.record, simulate.replay: all that ranks share is on the parameter server */
   TRM_TAKES_ALL = 2047,      /* of these */
   TRM_TAKES_AGGREGATE = 2048, /* strategy.aggregate=node: a node's workers send their gradients together */
+  TRM_TAKES_GRAPH = 16384,    /* strategy.graph other than complete */
   /* of synchronous methods with local steps */
   TRM_TAKES_FRAGMENTS = 4096, /* strategy.fragments above 1 */
   TRM_TAKES_TENSOR_AXIS = 8192 /* parallel.tensor: the rule is element by element */
@@ -87,6 +88,18 @@ enum trm_strategy_takes {
 struct trm_wire {
   double flight_s, exposed_s;
   uint64_t bytes, steps;
+};
+
+/* An exchange between nodes or replicas, of a synchronous method that does not shard its arrays, for the planner: what
+ * this rank sends in a period, which is a step or, with local steps, a round. A method whose rounds grow longer has the
+ * longest. */
+struct trm_exchange {
+  int ranks;      /* that exchange the same elements, one of each node or replica; 1: nothing is sent */
+  double bytes;   /* by which wire.bytes grows: the mean over these ranks */
+  int rounds;     /* of messages to each of the others; 0: an all-reduce of `bytes` */
+  double floats;  /* read and written in memory, besides those of the sums */
+  int64_t period; /* steps */
+  int parts;      /* that the elements are sent in, in turn */
 };
 
 /* Elements [low, high) of a flat array. */
@@ -177,6 +190,8 @@ struct trm_strategy {
   const char *record, *replay; /* run.record, simulate.replay; NULL or "": none */
   enum trm_conflicts conflicts; /* simulate.conflicts */
   double momentum;             /* optim.momentum as set; the optimizer replaces 0 by its rule's default */
+  double node_clip;            /* optim.clip where each node clips its own gradient, in place of the optimizer, which
+                                  would clip their sum (strategy.compress=dgc); 0: none does */
   uint64_t warmup;             /* optim.warmup in updates */
   size_t elements;             /* of the flat arrays */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
@@ -204,6 +219,7 @@ struct trm_strategy {
    * their shards, replica_shard and those after it, and layers that sum over a batch sum over these ranks. */
   struct trm_comm *replica;
   int replica_shard;
+  struct trm_exchange exchange; /* period 0: not described */
   struct trm_loss_sums unreported; /* local steps: set by quiesce, the sums that slot step has not returned */
   int parts;                   /* that next_batch divides a batch into */
   struct trm_local_state local_state[TRM_MAX_LOCAL_STATES]; /* saved after quiesce, filled before restore */
@@ -215,6 +231,14 @@ struct trm_strategy {
    * batches that are done, rounded down. */
   struct trm_batch_part *undone;
   size_t undones;
+  /* Asynchronous methods: returns true if the gradient that this rank computes is of no use: its computation ends, and
+   * its part is not done. Called between layers, and while time passes as done of comm's wait_at_most: it reads memory
+   * alone. NULL: all gradients are of use. */
+  bool (*abandons)(const struct trm_strategy *strategy);
+  bool straggler;              /* set by quiesce: a computation of this rank was ended, so that it evaluates no
+                                  rows. Never on all ranks */
+  double consensus;            /* peers, set by quiesce: root mean square over the workers of the distance of a worker's
+                                  weights from the mean (Kong et al. 2021, eq. 3); 0: other methods */
   double wait_s, comm_s;       /* seconds waiting for other ranks, and in communication, so far */
   double early_s;              /* seconds of sums and updates made before slot step, so far */
   struct trm_wire wire;
@@ -224,8 +248,8 @@ struct trm_strategy {
   bool local_state_restored;   /* set before restore: local_state has the values of the checkpoint */
   /* Asynchronous methods: outages and failure of this rank; NULL: none (a test's strategy). Not owned. */
   struct trm_slowdown *slowdown;
-  bool abandoned;              /* the rank has failed: the part that next_batch returned last is not done; next_batch
-                                  clears it, and other ranks do the part after the next quiesce point */
+  bool abandoned;              /* the part that next_batch returned last is not done: the rank has failed, or abandons
+                                  was true; next_batch clears it, and the part is done after the next quiesce point */
   bool decayed;                /* local steps: the rate of the step is below that of an earlier one, set before step */
   bool halt;                   /* this rank requests a stop: next_batch returns false on every rank */
   void *impl;

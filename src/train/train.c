@@ -35,6 +35,11 @@ double trainer_train_s(const struct trainer *t)
   return t->train_before + t->result->train_s + now;
 }
 
+bool trainer_time_is_up(const struct trainer *t)
+{
+  return t->options->train.seconds > 0 && trainer_train_s(t) >= t->options->train.seconds;
+}
+
 double trainer_virtual(const struct trainer *t)
 {
   return t->comm->ops->compute ? trainer_clock(t) - t->began : NAN;
@@ -180,6 +185,12 @@ static int train_charge_arrays(struct trainer *t)
   return TRM_OK;
 }
 
+static bool train_abandons(void *context)
+{
+  const struct trm_strategy *s = context;
+  return s->abandons(s);
+}
+
 static int train_create_strategy(struct trainer *t)
 {
   const bool flushes = t->grid->size[TRM_AXIS_PIPELINE] == 1 || trm_schedule_flushes(&t->stages.pipeline.schedule);
@@ -209,6 +220,8 @@ static int train_create_strategy(struct trainer *t)
   TRM_CHECK(status);
   t->data->independent = t->strategy.ops->next_batch != NULL;
   TRM_CHECK(trm_staged_arrays_create(&t->arrays, &t->strategy));
+  t->slowdown.abandons = t->strategy.abandons ? train_abandons : NULL;
+  t->slowdown.abandons_context = &t->strategy;
   TRM_CHECK(trainer_rows_setup(t));
   t->mode = trainer_choose_mode(t);
   t->computes = trainer_passes_compute(t);
@@ -361,6 +374,19 @@ static bool train_has_finished(const struct trainer *t)
   return finished;
 }
 
+/* Collective on a real network. On a virtual one, where messages take time, the options have the number. */
+static int train_count_nodes(const struct trainer *t)
+{
+  const struct trm_simulate_options *simulate = &t->options->simulate;
+  if (t->comm->ops->compute)
+    return simulate->nodes > 0 ? (int)simulate->nodes : t->comm->size;
+  struct trm_comm *node = t->comm->ops->split_node(t->comm, TRM_SHARE_NODE);
+  int32_t firsts = node->rank == 0;
+  node->ops->release(node);
+  t->comm->ops->allreduce(t->comm, &firsts, 1, TRM_INT32, TRM_SUM);
+  return firsts;
+}
+
 /* Opens the run directory and logs what will be trained. Collective. */
 static int train_begin(struct trainer *t)
 {
@@ -368,7 +394,11 @@ static int train_begin(struct trainer *t)
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   const struct trm_options options = trainer_shares_options(t);
   t->run_dir.data_digest = t->data->digest;
-  const int status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
+  t->nodes = train_count_nodes(t);
+  t->resumed_at = t->strategy.updates;
+  int status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
+  if (t->comm->rank == 0 && status == TRM_OK)
+    status = trainer_write_record(t, &options);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);
   trm_budget_first_step(&t->budget, &t->model);
@@ -441,6 +471,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->samples = t->samples;
   result->wall_s = trainer_wall(t);
   result->virtual_s = trainer_virtual(t);
+  result->consensus = t->strategy.consensus;
   result->samples_per_s = result->train_s > 0 ? (double)t->samples_this_run / result->train_s : 0;
   result->final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN;
   result->tokens = t->model.spec.tokens;

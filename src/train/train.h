@@ -11,6 +11,11 @@ TRM_BEGIN_DECLS
 struct trm_pipeline_ops; /* train/pipeline.h */
 struct trm_costs;        /* train/costs.h */
 
+/* A library that the program was linked with. */
+struct trm_library {
+  const char *name, *version; /* not owned */
+};
+
 /* The implementations of a run, chosen by the caller; not owned. */
 struct trm_modules {
   struct trm_comm *comm; /* the whole job */
@@ -24,6 +29,7 @@ struct trm_modules {
    * Called by one rank. Errors name the file. */
   int (*weights_read)(const char *path, const struct trm_model *model, float *host_w);
   const struct trm_costs *costs; /* of simulate.machine; NULL: a gradient takes its operations / device.gflops */
+  const struct trm_library *libraries; /* for record.json, ends with a row whose name is NULL; NULL: none */
 };
 
 /* Means over a split; NAN: not known. */
@@ -54,6 +60,7 @@ struct trm_result {
   struct trm_score best_validation;   /* of checkpoints/best.h5, the weights after best_step */
   uint64_t best_step;
   double train_s, comm_s, wait_s; /* seconds in steps; in communication and waiting for other ranks: means over ranks */
+  double consensus;               /* strategy.h, of the final weights; 0: not defined */
   struct trm_over_ranks compute, wait, comm; /* seconds in steps: neither of the following; waiting; communication */
   struct trm_slowest slowest;
   struct trm_wire_means between_nodes;
@@ -64,6 +71,7 @@ struct trm_result {
   uint64_t verified_steps, transient_faults; /* of this process, with run.verify_every */
   double bubble, bubble_theory;   /* idle share of the stages' time in training, by trm_schedule_bubble; NAN: none */
   const char *status; /* "done", "stopped", "early-stop"; "finished": by an earlier process, no other field is set */
+  const char *reason; /* of the end, where that is neither the last step nor said by status; NULL: none */
 };
 
 /* Collective. Trains by the options and writes the run directory. TRM_STOPPED after a signal and its checkpoint. A run

@@ -34,6 +34,11 @@ struct trainer_rows {
 struct trainer_lanes {
   int count, levels;                           /* lanes of this rank; log2(count) */
   float *subtree_sum[TRAINER_MAX_LANE_LEVELS]; /* device, (elements) each: a finished left subtree of 2^level lanes */
+  /* of models with layers that sum over the batch: the passes over all lanes are made side by side; else NULL */
+  struct trm_pass *pass;                 /* (count) */
+  struct trm_input *input;               /* (count) */
+  struct trm_device_batch *device_batch; /* (count) */
+  struct trm_comm *shards;               /* the data ranks in the order of their shards, owned */
 };
 
 /* Verification of gradients (verify.c). */
@@ -216,6 +221,8 @@ struct trainer {
 
   /* -- log */
   struct trm_run_dir run_dir;      /* rank 0 */
+  int nodes;                       /* of the job */
+  uint64_t resumed_at;             /* updates before this process; 0: a new run */
   double progress_shown_at;        /* time of the latest progress line, by trainer_wall */
   uint64_t logged_step;            /* step of the latest line of the log */
   struct trainer_staleness staleness;
@@ -226,6 +233,7 @@ double trainer_wall(const struct trainer *t); /* real */
 double trainer_virtual(const struct trainer *t); /* of this process, on a virtual network; NAN: on a real one */
 double trainer_clock(const struct trainer *t); /* seconds, clock of comm */
 double trainer_train_s(const struct trainer *t); /* seconds in steps so far, earlier processes included */
+bool trainer_time_is_up(const struct trainer *t); /* these are train.seconds, by this rank's clock */
 /* Returns true if the next batch belongs to another epoch. */
 bool trainer_epoch_done(const struct trainer *t);
 /* Returns true if train.stop_patience evaluations were no better than the best one. */
@@ -240,7 +248,7 @@ int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
 int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
 int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
-bool trainer_passes_reduce(const struct trainer *t); /* a layer sums over the ranks of a batch (step.c) */
+bool trainer_passes_reduce(const struct trainer *t); /* a layer sums over a batch (step.c) */
 bool trainer_passes_compute(const struct trainer *t); /* the value of trainer.computes (step.c) */
 int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
@@ -265,6 +273,8 @@ int trainer_verify_gradient(struct trainer *t, const struct trainer_batch *batch
 /* Sets the rows of pass `pass` over a shard of a batch (step.c); of another rank's shard only with lanes. */
 void trainer_pass_rows(const struct trainer *t, size_t batch_low, size_t batch_high, int shard, size_t pass,
                        struct trainer_pass_rows *rows);
+/* Returns first_row of the pass over these rows: the same for any sharding of the batch (step.c). */
+uint64_t trainer_first_row(const struct trainer *t, const struct trm_pass *pass, const struct trainer_pass_rows *rows);
 /* Forward and backward passes over rows of a batch (step.c). pass: the caller sets beta, more_passes and reduce. final:
  * the gradients are complete after this pass. */
 int trainer_forward_backward(struct trainer *t, const struct trainer_pass_rows *rows, struct trm_pass *pass,
@@ -304,6 +314,8 @@ int trainer_snapshots_end(struct trainer *t);
 bool trainer_is_complete(const struct trainer *t);
 /* Collective (epochs.c). Trains up to the last step or an earlier stop. *outcome: "done", "stopped", "early-stop". */
 int trainer_run(struct trainer *t, const char **outcome);
+/* Writes record.json for the configuration that config.yaml has (run_record.c). Called by rank 0; not collective. */
+int trainer_write_record(const struct trainer *t, const struct trm_options *options);
 
 /* Training on sparse rows (rows.c). setup: collective; begins it if model and strategy support it. */
 int trainer_rows_setup(struct trainer *t);
@@ -374,6 +386,7 @@ int trainer_await_save(struct trainer *t);
 int trainer_finish_save(const struct trainer *t); /* the same of this rank alone, which is about to end the job */
 /* True after a signal, and after a save in the background has failed: the run ends at the next step. */
 bool trainer_stop_requested(const struct trainer *t);
+bool trainer_stop_asked(const struct trainer *t); /* of these, by anything but train.seconds */
 /* Returns a text that identifies the validation rows: with one data set, equal texts mean equal rows. Caller frees. Not
  * collective (restart.c). */
 char *trainer_validation_text(const struct trainer *t);

@@ -4,7 +4,7 @@
 #
 #   [SLOW=2] [STEPS=300] [ROUNDS=7] tests/bench/shares.sh
 #
-# The ideal is 2 SLOW / (1 + SLOW), less the first eight steps.
+# The ideal is (1 + SLOW) / 2, less the first eight steps.
 . "$(dirname "$0")/lib.sh"
 SLOW=${SLOW:-2}
 STEPS=${STEPS:-300}

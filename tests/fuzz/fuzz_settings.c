@@ -124,7 +124,7 @@ static void fuzz_collectives(struct fuzz_input input)
     fuzz_require(a->kind == b->kind && a->across_nodes == b->across_nodes && a->ranks == b->ranks &&
                    a->bytes == b->bytes && a->ops == b->ops, "written choices read back as the same");
   }
-  coll_choose(&choices, COLL_ALLREDUCE, 3, true, 1000);
+  coll_choose(&choices, COLL_ALLREDUCE, 3, COLL_NODES, 1000);
   coll_choices_free(&choices);
   coll_choices_free(&again);
 }

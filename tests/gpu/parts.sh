@@ -72,7 +72,8 @@ pack_build() {
     cp -L "$launcher" "$work/build-gpu/bin/$file" || return
   done
   chmod -R u+w "$work"
-  for file in $(ldd "$folder/trireme" "$modules/trireme_cuda.so" "$work"/build-gpu/bin/* | awk '$3 ~ /^\// { print $3 }' |
+  for file in $(ldd "$folder/trireme" "$folder/tests/unit/test_kernels" "$modules/trireme_cuda.so" \
+    "$work"/build-gpu/bin/* | awk '$3 ~ /^\// { print $3 }' |
     sort -u); do
     case ${file##*/} in
       ld-linux* | libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | libresolv.so* | libcuda.so*) continue ;;
@@ -82,6 +83,7 @@ pack_build() {
     case ${file##*/} in libucs.so*) [ ! -d "${file%/*}/ucx" ] || cp -r "${file%/*}/ucx" "$lib/" ;; esac
   done
   rm -f "$lib"/ucx/*.a
+  find "$work" -type f \( -name '*.so*' -o -name trireme -o -name test_kernels \) -exec strip -g {} + || return
   if ! tar -C "$out/pack" -caf "$pack" trireme-gpu; then return 1; fi
   rm -rf "$out/pack"
   ls -l "$pack"

@@ -56,6 +56,13 @@ mutation 'asgd, tau > 1: no decay in local steps' mpi/async/asgd.c 's/step\.l2 =
   test_async_server_weights 1
 mutation 'asgd: rate=staleness ignored' mpi/async/asgd.c 's, / server_weights_rate_divisor\(s\, call\),,' \
   test_async_server_weights 3
+mutation 'rate=delay: that of staleness' mpi/async/server_weights.c 's, / worker_of\(s\)->workers,,' test_async_delays
+mutation 'rate=delay: smaller for every gradient' mpi/async/server_weights.c \
+  's/fmax\(1, (staleness \/ worker_of)/(1 + \1/' test_async_delays
+mutation 'rate=delay: larger for fresh gradients' mpi/async/server_weights.c \
+  's/fmax\(1, (staleness \/ worker_of)/(0.01 + \1/' test_async_delays
+mutation 'rate=delay: ranks in place of groups' mpi/async/server_weights.c \
+  's/worker_of\(s\)->workers/worker_count(s)/' test_async_delays
 mutation 'asgd: clipping off' mpi/async/server_weights.c 's/update\.scale = \(float\)scale/update.scale = 1/' \
   test_async_server_weights 2
 mutation 'softsync: rate=staleness ignored' mpi/async/softsync.c 's, / server_weights_rate_divisor\(s\, call\),,' \
@@ -70,6 +77,62 @@ mutation 'dcasgd: correction by the unclipped gradient' mpi/async/dcasgd.c \
   's/strength \* \(scale \* g\[i\]\)/strength * g[i]/' test_async_server_weights 2
 mutation 'dcasgd: memory and 1 - memory exchanged' mpi/async/dcasgd.c \
   's/memory \* squares\[i\] \+ \(1 - memory\)/(1 - memory) * squares[i] + memory/' test_async_server_weights 2
+mutation 'local steps: nothing but the last' mpi/async/local_work.c 's/\+\+period->steps >= period->length/true/' \
+  test_async_local
+mutation 'local steps: a period from its end' mpi/async/local_work.c \
+  's/start \? w\[i\] - start\[i\]/start ? start[i] - w[i]/' \
+  test_async_local
+mutation 'local steps: open periods are not in checkpoints' mpi/async/local_work.c \
+  's/trm_strategy_keep\(s, "period"[^)]*\)/TRM_OK/' test_async_local
+mutation 'fedasync: staleness ignored' mpi/async/fedasync.c \
+  's, / server_weights_rate_divisor\(s\, call\),,' test_async_local
+mutation 'fedbuff: the sum for the mean' mpi/async/fedbuff.c 's,(m\[i\] \+ .double.sum\[i\]) / count,\1,' \
+  test_async_local
+mutation 'fedbuff: staleness ignored' mpi/async/fedbuff.c 's,1 / server_weights_rate_divisor\(s\, call\),1,' \
+  test_async_local
+mutation 'asyncdiloco: momentum not delayed' mpi/async/delayed_nesterov.c 's/push % rule->period == 0/true/' \
+  test_async_local
+mutation 'asyncdiloco: no activation' mpi/async/delayed_nesterov.c 's/1 - c \* count \+ c : c/1 : 0/' test_async_local
+mutation 'halos: a group keeps its weights' mpi/async/halos.c 's/base\[i\] = x\[i\] = .*$/base[i] = x[i];/' \
+  test_async_local
+mutation 'halos: pushes of all that a group has moved' mpi/async/halos.c 's/base\[i\] = x\[i\] = /x[i] = /' \
+  test_async_local
+mutation 'halos: one group' mpi/async/halos.c 's/const int group = h->group_of\[call->caller\]/const int group = 0/' \
+  test_async_local
+mutation 'dylu: no rounding' mpi/async/local_work.c 's/ \+ 1e-6//' test_async_local
+mutation 'dylu: off' mpi/async/local_work.c 's/\* speed \/ fastest/\/ 1/' test_async_local
+mutation 'rate=hinge: no bound' mpi/async/server_weights.c 's/ - s->options->rate_bound//' test_async_delays
+mutation 'dana: no look-ahead' mpi/async/dana.c 's/g\[i\] = gradient \+ rule->momentum \* v/g[i] = v/' \
+  test_async_delays
+mutation 'dana: no momentum' mpi/async/dana.c 's/v\[i\] = rule->momentum \* v\[i\] \+ gradient/v[i] = gradient/' \
+  test_async_delays
+mutation 'dana: l2 at the server, too' mpi/async/dana.c 's/plain\.update\.l2 = 0;/;/' test_async_delays
+mutation 'dana: unclipped gradients' mpi/async/dana.c 's/= scale \* g\[i\]/= g[i]/' test_async_delays
+mutation 'dana: strategy.rate ignored' mpi/async/dana.c 's, / server_weights_rate_divisor\(s\, call\),,' \
+  test_async_delays
+mutation "dana: checkpoints without the workers' momentum" mpi/async/worker.c \
+  's/worker_array\(s, s->elements, name\[i\]/worker_array(s, s->elements, NULL/' test_async_server_weights 3
+mutation 'dana: momentum 0.99 by itself' mpi/async/dana.c 's/0\.9f/0.99f/' async_server_weights.sh
+mutation 'stragglers: nobody ends computations' mpi/async/stragglers.c 's/stragglers_tell\(g, END\)/(void)0/' \
+  stragglers.sh
+mutation 'stragglers: their parts are lost' mpi/async/worker.c 's/batch_assignment_return\(&w->assignment\);/;/' \
+  stragglers.sh
+mutation 'stragglers: first to ask for their own parts' mpi/async/stragglers.c 's/g->left_out = end;/;/' stragglers.sh
+mutation 'stragglers: never again' mpi/async/stragglers.c 's/if \(ready == 0\)/if (0)/' stragglers.sh
+mutation 'stragglers: evaluate, too' mpi/async/worker.c 's/s->straggler = /s->straggler = false \&\& /' stragglers.sh
+mutation 'ormo: late gradients as new ones in the momentum' mpi/async/ormo.c 's/of_v = pow\(momentum, missed\)/of_v = 1/' \
+  test_async_collect
+mutation 'ormo: late gradients in one step only' mpi/async/ormo.c 's/missed \+ 1\)\) \//1)) \//' test_async_collect
+mutation 'ormo: buckets begin one gradient late' mpi/async/ormo.c 's/arrivals % workers == 1 % workers/arrivals % workers == 0/' \
+  test_async_collect
+mutation 'ringleader: new weights in every reply' mpi/async/ringleader.c \
+  's/SERVER_PULL \|\| ringleader_receive\(context, chunk, call\)/SERVER_PULL || ringleader_receive(context, chunk, call) || true/' \
+  test_async_collect
+mutation 'ringleader: one table' mpi/async/ringleader.c 's/next_round \? 1 - table : table/table/' test_async_collect
+mutation 'ringleader: old rows stay' mpi/async/ringleader.c 's/\*ringleader_count\(s, chunk, table, k\) = 0;/0;/' \
+  test_async_collect
+mutation 'iaasgd: updates before the table is full' mpi/async/ringleader.c 's/\[ROWS\] < worker_count\(s\)/[ROWS] < 0/' \
+  test_async_collect
 mutation 'keuper: no gate' mpi/async/keuper.c 's/accepts = .*;/accepts = true;/' test_async_turns 2
 mutation 'keuper: gate closed' mpi/async/keuper.c 's/accepts = .*;/accepts = false;/' test_async_turns 2
 mutation 'keuper: gate reversed' mpi/async/keuper.c 's/(accepts = .*) < /\1 > /' test_async_turns 2
@@ -89,6 +152,14 @@ mutation 'the batch of a failed worker is dropped' mpi/async/batch_assignment.c 
 mutation 'hogwild: staleness 0' mpi/async/hogwild.c 's/staleness = begun - h->seen/staleness = 0/' test_hogwild 2
 mutation 'hogwild: clock not read with the weights' mpi/async/hogwild.c 's/h->seen = shared_counters_read.*/;/' \
   test_hogwild 2
-mutation 'sync: no overlap' mpi/sync/sync.c 's/while \(s->buckets_begun < s->buckets &&/while (0 \&\&/' test_sync 2
 mutation 'rate frozen between evaluations' src/train/step.c \
   's/trm_schedule_rate\(t->options, part->batch/trm_schedule_rate(t->options, t->strategy.updates/' async.sh
+mutation 'graphs: a ring without one of its directions' mpi/async/topology.c \
+  's/topology_add\(t, 0, -1\)/topology_add(t, 0, 1)/' test_topology
+mutation 'graphs: rates of edges not divided by the neighbors' mpi/async/topology.c 's, \* rate / t->offsets, * rate,' \
+  test_topology
+mutation 'a2cid2: no mixing' mpi/async/a2cid2.c 's/-expm1\(-2/0 * expm1(-2/' test_a2cid2 2
+mutation 'a2cid2: a step on the weights alone' mpi/async/a2cid2.c \
+  's/tilde\[i\] \+= x\[i\] - call->out\[i\]/(void)tilde/' test_a2cid2 2
+mutation 'a2cid2: half of the other vector'"'"'s move' mpi/async/a2cid2.c \
+  's/\(float\)\(2 \* a2cid2->a\)/(float)a2cid2->a/' test_a2cid2 2

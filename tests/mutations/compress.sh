@@ -20,6 +20,18 @@ mutation 'dgc: momentum is not cleared' mpi/compress/dgc.c \
   's/part->state\[0\]\[sent\[i\]\.index\] = part->state\[1\]/part->state[1]/' test_compress
 mutation 'dgc: no momentum' mpi/compress/dgc.c 's/momentum \* u\[i\] \+ data/data/' test_compress
 mutation 'dgc: no warm-up' mpi/compress/dgc.c 's/if \(update >= strategy->warmup\)/if (true)/' test_compress
+mutation 'dgc: clipped to the whole threshold' mpi/sync/sync_clip.c \
+  's/strategy->node_clip \/ sqrt\(s->cross\[0\]->size\)/strategy->node_clip/' test_sync_compress 2
+mutation 'dgc: clipped by the norm of a slice' mpi/sync/sync_clip.c \
+  's/i < sync_units\(strategy->elements\)/i < sync_units(s->bucket[0].slice.high)/' test_sync_compress 3
+mutation 'dgc: the first bucket alone is clipped' mpi/sync/sync_clip.c 's/b < s->buckets && scale/b < 1 \&\& scale/' \
+  test_sync_compress 2
+mutation 'dgc: statistics are clipped' mpi/sync/sync_clip.c \
+  's/trained = \{0, .*\};/trained = {0, strategy->elements};/' test_sync_compress 2
+mutation 'dgc: clipped by the norm of a part of the model' mpi/sync/sync_clip.c \
+  's/sync_reduce_model_norm\(strategy, norm_squared\);/;/' test_sync_compress 5
+mutation 'dgc: the sum is clipped, too' src/nn/optimizer.c \
+  's/options->strategy\.compress == TRM_COMPRESS_DGC \? 0 : o->clip/o->clip/' test_optimizer
 mutation 'sign: the sum of absolute values' mpi/compress/sign.c 's/return sum \/ \(float\)n;/return sum;/' test_compress
 mutation 'sign: padding gets a sign' mpi/compress/sign.c 's/part->data\[at - part->low\] = 0;/;/' test_compress
 mutation 'qsgd: rounded to nearest' mpi/compress/qsgd.c 's/\* factor \+ u\[i\]/* factor + 0.5f/' test_compress

@@ -49,7 +49,13 @@ mutation 'adam: no bias correction of the mean' kernels/cpu/update.c 's/it->step
 mutation 'adam: bias correction one step late' kernels/cpu/update.c \
   's/const double t = \(double\)it->opt->step;/const double t = (double)it->opt->step + 1;/' 'test_kernels:updates' 1
 mutation 'adamw: decay of adam' kernels/cpu/update.c \
-  's/opt->rule == TRM_UPDATE_ADAMW \? 1 - opt->rate \* opt->decay : 1/1/' 'test_kernels:updates' 1
+  's/opt->rule == TRM_UPDATE_ADAM \? 1 : 1 - opt->rate \* opt->decay/1/' 'test_kernels:updates' 1
+mutation 'nadamw: the momentum of one update for the next' kernels/cpu/update.c \
+  's/update_nadam_momentum\(beta1, t \+ 1\)/now/' 'test_kernels:updates' 1
+mutation 'muon: the smaller side of a tall matrix' src/nn/muon.c 's/const bool tall = .*;/const bool tall = false;/' \
+  'test_muon:directions' 1
+mutation 'muon: momentum without Nesterov' src/nn/muon.c 's/TRM_UPDATE_NESTEROV/TRM_UPDATE_MOMENTUM/' \
+  'test_muon:directions' 1
 mutation 'adamw: decay without the rate' kernels/cpu/update.c 's/1 - opt->rate \* opt->decay/1 - opt->decay/' \
   'test_kernels:updates' 1
 mutation 'lamb: decay not in the direction' kernels/cpu/update.c 's/ \+ decay \* w\[i\];/;/' 'test_kernels:updates' 1

@@ -16,8 +16,8 @@ mutation 'rate: cosine over half a wave too much' src/nn/schedule.c 's/cos\(pi \
   test_trainer:rate 1
 mutation 'rate: linear without its end' src/nn/schedule.c 's/1 - \(1 - final\) \* p/1 - p/' test_trainer:rate 1
 mutation 'rate: warm-up begins with 0' src/nn/schedule.c \
-  's/rate \* \(\(double\)step \+ 1\) \/ warmup/rate * (double)step \/ warmup/' test_trainer:rate 1
-mutation 'rate: warm-up one step longer' src/nn/schedule.c 's/\(double\)step < warmup \?/(double)step <= warmup ?/' \
+  's/rate \* \(\(double\)step \+ 1\) \//rate * (double)step \//' test_trainer:rate 1
+mutation 'rate: warm-up one step longer' src/nn/schedule.c 's/return step < warmup \?/return step <= warmup ?/' \
   test_trainer:rate 1
 mutation 'rate: milestones one step late' src/nn/schedule.c \
   's/\(double\)step >= \(fraction/(double)step > (fraction/' test_trainer:rate 1

@@ -12,18 +12,20 @@ mutation 'sync: early updates with a loss that is not finite' mpi/sync/sync.c \
 mutation 'sync: last updates with a loss that is not finite' mpi/sync/sync.c \
   's/if \(status == TRM_OK\)$/if (true)/' test_sync_state 3
 mutation 'sync: early updates before the losses are known' mpi/sync/sync.c \
-  's/finite = s->losses_known && /finite = /' test_sync_state 3
+  's/finite = s->losses_known && /finite = /' 'test_sync:losses' 3
 mutation 'sync: updates of weights that are still read' mpi/sync/sync.c \
   's/sync_node_has\(strategy, SYNC_RELEASED, /sync_node_has(strategy, SYNC_FINAL, /' test_sync 2
 mutation 'sync: parts reported as released' mpi/sync/sync.c \
   's/sync_ready\(strategy, SYNC_FINAL, high/sync_ready(strategy, SYNC_RELEASED, high/' test_sync 2
+mutation 'sync: nothing begun before the step' mpi/sync/sync.c 's/^  if \(!sync_has_other_nodes\(s\)\)$/  if (true)/' \
+  'test_sync:during the backward' 2
 mutation 'sync: no update before the step' mpi/sync/sync.c 's/while \(finite && /while (false \&\& /' test_sync 2
 mutation 'sync: buckets sent before the node has them' mpi/sync/sync_between_nodes.c \
-  's/while \(s->begun < s->buckets && sync_node_has\(.*\)\)$/while (s->begun < s->buckets)/' test_sync 4
+  's/sync_node_has\(strategy, SYNC_FINAL, s->bucket\[s->summed\]\.full\.high\)/true/' test_sync 4
 mutation 'sync: losses of the first rank that has them' mpi/sync/sync_between_nodes.c \
   's/if \(!s->losses_begun && sync_node_has\(strategy, SYNC_FINAL, 1\)\)/if (!s->losses_begun)/' test_sync 4
 mutation 'sync: a bucket taken for arrived' mpi/sync/bucket_sum.c \
-  's/return bucket->cross->ops->test\(&bucket->request\);/return true;/' test_sync 3
+  's/: bucket->cross->ops->test\(&bucket->request\);/: true;/' test_sync 3
 mutation 'sync: the last bucket not awaited' mpi/sync/bucket_sum.c 's/bucket->cross->ops->wait\(&bucket->request\);/;/' \
   test_sync 3
 mutation 'sync: every rank of an uneven node one slice' mpi/sync/sync_arrays.c \
@@ -52,7 +54,7 @@ mutation 'sync: losses of the node in order' mpi/sync/sync_node.c \
 mutation 'sync: losses published once a run' mpi/sync/sync_node.c \
   's/trm_counter_get\(&flag->upto\[SYNC_FINAL\]\) <= before/trm_counter_get(\&flag->upto[SYNC_FINAL]) == 0/' \
   layouts.sh
-mutation 'sync: norm of the first bucket' mpi/sync/sync_update.c \
+mutation 'sync: norm of the first bucket' mpi/sync/sync_clip.c \
   's/for \(size_t i = 0; i < sync_units\(strategy->elements\); i\+\+\)/for (size_t i = 0; i < 1; i++)/' test_sync 2
 mutation 'sync: clip scale forgotten' mpi/sync/sync_update.c \
   's/strategy->optimizer->clip > 0 \? trm_clip_scale.* : 1/1/' test_sync 2
@@ -115,3 +117,7 @@ mutation 'schedule: one forward pass too few' src/train/pipeline_schedule.c \
   's/schedule->stages - 1 - stage/schedule->stages - stage/' test_schedule 1
 mutation 'schedule: bubble of one chunk' src/train/pipeline_schedule.c \
   's/idle \/ \(schedule->chunks \* batches/idle \/ (batches/' test_schedule 1
+mutation 'replicas: differences from the initial weights' mpi/sync/replicas_exchange.c \
+  's/^    if \(r->compressor\)$/    if (false)/;' test_replicas 1
+mutation 'replicas: weights compressed' mpi/sync/replicas_exchange.c 's/w\[e\] -= x0\[e\]/w[e] -= 0/' test_replicas 1
+mutation 'replicas: compressed in the replica, too' mpi/sync/bucket_sum.c 's/ \|\| strategy->replica\)/)/' test_replicas 1

@@ -44,7 +44,7 @@ mutation 'resume: an average from nothing' src/train/restart.c \
 mutation 'micro-batches: gradients overwritten' src/train/step.c 's/pass\.beta = i \? 1 : 0;/pass.beta = 0;/' \
   test_trainer 1
 mutation 'micro-batches: one scale too many' src/train/step.c \
-  's/1\.0f \/ \(float\)\(rows->batch_high - rows->batch_low\)/1.0f \/ (float)(rows->high - rows->low)/' test_trainer 1
+  's/trainer_gradient_scale\(t, rows->batch_high - rows->batch_low\)/trainer_gradient_scale(t, rows->high - rows->low)/' test_trainer 1
 mutation 'evaluation: the last rows left out' src/train/evaluate.c \
   's/\(max_rows \+ batch - 1\) \/ batch/max_rows \/ batch/' test_trainer 1
 mutation 'evaluation: rows of one rank' src/train/evaluate.c \

@@ -192,6 +192,31 @@ def usual_groups(parameters, decay):
             {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0}]
 
 
+class Muon:
+    """Muon for the matrices between the first and the last, AdamW for the rest; the iterations in float64."""
+
+    def __init__(self, parameters, settings):
+        parameters, decay = list(parameters), settings.get("decay", 0)
+        hidden = [p for p in parameters if p.ndim > 1][1:-1]
+        rest = [p for p in parameters if all(p is not h for h in hidden)]
+        self.muon = torch.optim.Muon(hidden, settings["lr"], decay, settings.get("momentum", 0.95))
+        self.adamw = torch.optim.AdamW(usual_groups(rest, decay), settings["adamw_lr"], weight_decay=decay)
+        self.param_groups = self.muon.param_groups
+        self.fraction = settings["adamw_lr"] / settings["lr"]
+
+    def zero_grad(self):
+        self.muon.zero_grad()
+        self.adamw.zero_grad()
+
+    def step(self):
+        for group in self.adamw.param_groups:
+            group["lr"] = self.param_groups[0]["lr"] * self.fraction
+        self.adamw.step()
+        bfloat16, torch.Tensor.bfloat16 = torch.Tensor.bfloat16, torch.Tensor.clone
+        self.muon.step()
+        torch.Tensor.bfloat16 = bfloat16
+
+
 def optimizer_of(parameters, settings):
     name, rate, l2, decay = settings["name"], settings["lr"], settings.get("l2", 0), settings.get("decay", 0)
     epsilon, decay_all = settings.get("epsilon", 1e-8), settings.get("decay_all") == "yes"
@@ -201,6 +226,11 @@ def optimizer_of(parameters, settings):
     betas = (settings.get("beta1", 0.9), settings.get("beta2", 0.999))
     if name == "adam":
         return torch.optim.Adam(parameters, rate, betas, epsilon, weight_decay=l2)
+    if name == "muon":
+        return Muon(parameters, settings)
+    if name == "nadamw":
+        return torch.optim.NAdam(parameters if decay_all else usual_groups(parameters, decay), rate, betas, epsilon,
+                                 weight_decay=decay, decoupled_weight_decay=True)
     if name == "adagrad":
         return torch.optim.Adagrad(parameters, rate, weight_decay=l2, eps=epsilon)
     if name == "lars":
@@ -232,6 +262,10 @@ TRAINING = [  # (optimizer, schedule, warm-up steps, activation, loss)
     (dict(name="lamb", lr=0.03, decay=0.2, l2=0.02, clip=0.2, beta1=0.8, beta2=0.98, epsilon=1e-6, ema=0.3),
      "linear", 0, "sigmoid", "logistic"),
     (dict(name="adagrad", lr=0.1, l2=0.02, clip=0.2, epsilon=1e-6), "cosine", 3, "gelu", "softmax_cross_entropy"),
+    (dict(name="nadamw", lr=0.02, decay=0.3, beta1=0.99, clip=0.3), "linear", 3, "tanh", "softmax_cross_entropy"),
+    (dict(name="nadamw", lr=0.03, epsilon=1e-6), "constant", 0, "gelu", "mean_squared_error"),
+    (dict(name="muon", lr=0.02, adamw_lr=0.01, decay=0.1, clip=0.3), "cosine", 3, "tanh", "softmax_cross_entropy"),
+    (dict(name="muon", lr=0.05, adamw_lr=0.001, momentum=0.9), "constant", 0, "gelu", "mean_squared_error"),
 ]
 
 
@@ -239,7 +273,8 @@ def training(writer):
     steps, batch, batches, inputs = 20, 8, 4, 9
     for number, (settings, schedule, warmup, activation, loss) in enumerate(TRAINING):
         outputs = {"softmax_cross_entropy": 5, "mean_squared_error": 3}.get(loss, 1)
-        text = f"linear 10 | {activation} | linear 7 | {activation} | linear {outputs}"
+        widths = (6, 13, 8) if settings["name"] == "muon" else (10, 7)
+        text = " | ".join(f"linear {w} | {activation}" for w in widths) + f" | linear {outputs}"
         model = model_of(text, inputs)
         x, t = samples_of(batch * batches, inputs), targets_of(loss, batch * batches, outputs)
         rates = rates_of(schedule, settings["lr"], warmup, steps, batches)

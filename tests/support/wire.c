@@ -2,7 +2,7 @@
  *
  *   WIRE_SEEK=FILE    prints "wire: found" once to the standard error output when a message has the bytes of the file
  *   WIRE_FLIP=N       flips a bit of the N-th message of rank 1 that has 1,000 bytes or more, counted from 1
- *   WIRE_REPEAT=N     from the N-th on, sends the first of them in place of one of the same length, once */
+ *   WIRE_REPEAT=N     sends the N-th of them again, in place of the next one of the same length and tag */
 #include <mpi.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,8 +13,8 @@
 enum { MIN_BYTES = 1000, MAX_SOUGHT = 4096 };
 
 static atomic_int messages;
-static void *first;
-static int first_bytes;
+static void *kept;
+static int kept_bytes, kept_tag;
 static bool repeated;
 
 static void wire_seek(const void *data, size_t bytes)
@@ -35,7 +35,7 @@ static void wire_seek(const void *data, size_t bytes)
 }
 
 /* Returns the message to send in place of data: a copy, never freed since MPI reads it for a while, or data. */
-static const void *wire_change(const void *data, int bytes)
+static const void *wire_change(const void *data, int bytes, int tag)
 {
   int rank;
   const char *flip = getenv("WIRE_FLIP"), *repeat = getenv("WIRE_REPEAT");
@@ -47,13 +47,14 @@ static const void *wire_change(const void *data, int bytes)
   memcpy(changed, data, (size_t)bytes);
   if (flip && number == atoi(flip))
     changed[bytes / 2] ^= 1;
-  if (repeat && number >= atoi(repeat) && first_bytes == bytes && !repeated) {
-    memcpy(changed, first, (size_t)bytes);
+  if (repeat && number > atoi(repeat) && kept_bytes == bytes && kept_tag == tag && !repeated) {
+    memcpy(changed, kept, (size_t)bytes);
     repeated = true;
   }
-  if (number == 1) {
-    first = changed;
-    first_bytes = bytes;
+  if (repeat && number == atoi(repeat)) {
+    kept = changed;
+    kept_bytes = bytes;
+    kept_tag = tag;
   }
   return changed;
 }
@@ -63,5 +64,5 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
   int size;
   MPI_Type_size(type, &size);
   wire_seek(data, (size_t)count * (size_t)size);
-  return PMPI_Isend(wire_change(data, count * size), count, type, to, tag, comm, request);
+  return PMPI_Isend(wire_change(data, count * size, tag), count, type, to, tag, comm, request);
 }

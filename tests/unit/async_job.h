@@ -27,6 +27,12 @@ struct setup {
   enum trm_compensation compensation;
   double lambda;
   size_t elements;
+  double l2;
+  int collect;                       /* of methods with local steps, as the next ones; 0: their defaults */
+  double alpha, outer_rate, outer_momentum, activation;
+  bool dylu;
+  int groups, global_every; /* halos */
+  double global_rate, global_momentum;
 };
 
 static const char *text_of(const struct setup *c)
@@ -60,6 +66,7 @@ static inline int workers_of(const struct setup *c, const struct trm_comm *comm)
 }
 
 #define STATISTIC_MOMENTUM 0.0625f
+#define MOMENTUM 0.75f /* optim.momentum */
 
 /* The last sixteenth of the elements are statistics. */
 static inline size_t trained_of(size_t elements)
@@ -67,9 +74,11 @@ static inline size_t trained_of(size_t elements)
   return elements - elements / 256 * 16;
 }
 
-static inline void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)
+/* groups: strategy.groups */
+static inline void job_start_groups(struct job *job, const struct setup *c, struct trm_comm *comm, int groups)
 {
   memset(job, 0, sizeof *job);
+  job->options.strategy.groups = groups;
   job->options.parallel.share = c->layout == NO_SHARING ? TRM_SHARE_NONE : TRM_SHARE_NODE;
   job->options.parallel.bucket = 65536;
   job->options.strategy.data = TRM_ASSIGN_STATIC;
@@ -82,8 +91,22 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   job->options.strategy.slack = c->slack;
   job->options.strategy.lambda = c->lambda;
   job->options.strategy.memory = 0.9;
+  job->options.strategy.collect = c->collect;
+  job->options.strategy.fragments = 1;
+  job->options.strategy.alpha = c->alpha != 0 ? c->alpha : -1;
+  job->options.strategy.outer_rate = c->outer_rate > 0 ? c->outer_rate : -1;
+  job->options.strategy.outer_momentum = c->outer_momentum > 0 ? c->outer_momentum : -1;
+  job->options.strategy.activation = c->activation;
+  job->options.strategy.dylu = c->dylu;
+  job->options.strategy.global_every = c->global_every ? c->global_every : 1;
+  job->options.strategy.global_rate = c->global_rate;
+  job->options.strategy.global_momentum = c->global_momentum;
+  job->options.strategy.rate_exponent = 0.5;
+  job->options.strategy.rate_bound = 2;
+  job->options.strategy.rate_slope = 10;
   job->optimizer = (struct trm_optimizer){.update = {.rule = c->rule,
-                                                     .momentum = 0.75f,
+                                                     .momentum = MOMENTUM,
+                                                     .l2 = (float)c->l2,
                                                      .beta1 = 0.9f,
                                                      .beta2 = 0.99f,
                                                      .epsilon = 1e-3f},
@@ -103,6 +126,11 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                         .boundaries = 1};
   trm_strategy_set_options(&job->strategy, &job->options);
   CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->layout == PAIRS ? 2 : 0), TRM_OK);
+}
+
+static inline void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)
+{
+  job_start_groups(job, c, comm, c->groups);
 }
 
 /* Draws multiples of 1/1024 in [-1, 1): sums of a few are exact. */
@@ -230,4 +258,27 @@ static inline double distance(const float *a, const float *b, size_t n)
 static inline void world_barrier(void)
 {
   world->ops->barrier(world);
+}
+
+/* One worker is serial training, bit for bit. */
+static inline void check_alone(const struct setup *c)
+{
+  enum { BATCHES = 20 };
+  struct job job;
+  job_start(&job, c, trm_comm_self());
+  job_begin(&job);
+  CHECK(c, run_worker(&job, BATCHES, 0.5, BATCHES, 0) == TRM_OK);
+  struct serial r = serial_begin(c);
+  float *g = array(c->elements);
+  for (uint64_t b = 0; b < BATCHES; b++) {
+    gradient(b, 0, 1, 0.5, r.w, g, c->elements);
+    serial_step(&r, &job.optimizer, rate_of(b), g);
+  }
+  CHECK(c, same(job.strategy.eval_weights, r.w, c->elements));
+  CHECK(c, job.strategy.updates == BATCHES);
+  CHECK(c, job.strategy.staleness->updates == BATCHES);
+  CHECK(c, job.strategy.staleness->sum == 0 || c->slack > 0);
+  trm_free(g);
+  serial_end(&r);
+  job.strategy.ops->destroy(&job.strategy);
 }

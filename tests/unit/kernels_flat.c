@@ -81,8 +81,10 @@ void norm_reference(struct trm_device *device)
   }
 }
 
-static const char *const rule_name[] = {"sgd", "momentum", "nesterov", "adam", "adamw", "lars", "lamb",
-                                        "adagrad"};
+static const char *const rule_name[] = {
+  [TRM_UPDATE_SGD] = "sgd",         [TRM_UPDATE_MOMENTUM] = "momentum", [TRM_UPDATE_NESTEROV] = "nesterov",
+  [TRM_UPDATE_ADAGRAD] = "adagrad", [TRM_UPDATE_ADAM] = "adam",         [TRM_UPDATE_ADAMW] = "adamw",
+  [TRM_UPDATE_NADAMW] = "nadamw",   [TRM_UPDATE_LARS] = "lars",         [TRM_UPDATE_LAMB] = "lamb"};
 
 static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
 {
@@ -90,12 +92,19 @@ static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
                              .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .step = step};
 }
 
-/* The rules in double precision, as in PyTorch (torch.optim: SGD, Adagrad, Adam, AdamW). lamb: the direction. */
+/* The rules in double precision, as in PyTorch (torch.optim: SGD, Adagrad, Adam, AdamW, NAdam). lamb: the direction. */
 static void update_want(const struct trm_update *how, double *w, const float *g, double *m, double *v,
                         double *direction, size_t n)
 {
   const double rate = how->rate, beta1 = how->beta1, beta2 = how->beta2;
   const double correction1 = 1 - pow(beta1, (double)how->step), correction2 = 1 - pow(beta2, (double)how->step);
+  double mu = 1, product = 1; /* of nadamw */
+
+  for (uint64_t t = 1; t <= how->step; t++) {
+    mu = beta1 * (1 - 0.5 * pow(0.96, 0.004 * (double)t));
+    product *= mu;
+  }
+  const double mu_next = beta1 * (1 - 0.5 * pow(0.96, 0.004 * (double)(how->step + 1)));
 
   for (size_t i = 0; i < n; i++) {
     const double gradient = (double)how->scale * g[i] + (double)how->l2 * w[i];
@@ -120,6 +129,13 @@ static void update_want(const struct trm_update *how, double *w, const float *g,
       v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
       w[i] -= rate / correction1 * m[i] / (sqrt(v[i]) / sqrt(correction2) + how->epsilon);
       break;
+    case TRM_UPDATE_NADAMW:
+      w[i] *= 1 - rate * how->decay;
+      m[i] = beta1 * m[i] + (1 - beta1) * gradient;
+      v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
+      w[i] -= rate * (mu_next / (1 - product * mu_next) * m[i] + (1 - mu) / (1 - product) * gradient) /
+              (sqrt(v[i]) / sqrt(correction2) + how->epsilon);
+      break;
     case TRM_UPDATE_LARS:
       m[i] = how->momentum * m[i] + rate * gradient;
       w[i] -= m[i];
@@ -128,6 +144,7 @@ static void update_want(const struct trm_update *how, double *w, const float *g,
       m[i] += gradient * gradient;
       w[i] -= rate * gradient / (sqrt(m[i]) + how->epsilon);
       break;
+    case TRM_UPDATE_MUON: /* no rule of the kernel */
     case TRM_UPDATE_RULES:
       break;
     case TRM_UPDATE_LAMB:
@@ -146,7 +163,7 @@ static bool has_first(enum trm_update_rule rule)
 
 static bool has_second(enum trm_update_rule rule)
 {
-  return rule == TRM_UPDATE_ADAM || rule == TRM_UPDATE_ADAMW || rule == TRM_UPDATE_LAMB;
+  return rule >= TRM_UPDATE_ADAM && rule != TRM_UPDATE_LARS && rule < TRM_UPDATE_RULES;
 }
 
 /* lamb overwrites g. */
@@ -165,7 +182,7 @@ void update_reference(struct trm_device *device)
 {
   static const size_t sizes[] = {0, 1, 3, 17, 1000, 17001};
 
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule < TRM_UPDATE_RULES; rule++)
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++)
     for (size_t s = 0; s < COUNT(sizes); s++) {
       const size_t n = sizes[s];
       const float *start = host_random(n, 1);
@@ -202,7 +219,7 @@ void update_slices(struct trm_device *device)
   enum { N = 5003 };
   static const size_t cut[] = {0, 1, 34, 1000, 1777, N};
 
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule < TRM_UPDATE_RULES; rule++) {
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++) {
     const struct trm_update how = update_of(rule, 3);
     float *array[2][4]; /* w, m, v, g */
 

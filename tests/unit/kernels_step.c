@@ -104,7 +104,7 @@ void step_update(struct trm_device *device)
                                            {N, 1, 0.25f, 0, 0}};
   const float ratio[3] = {1, 4, 0.5f};
 
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule < TRM_UPDATE_RULES; rule++)
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++)
     for (int skip = 0; skip < 2; skip++) {
       struct trm_step step = now;
       float *array[2][4]; /* w, m, v, g */

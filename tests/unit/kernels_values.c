@@ -483,7 +483,7 @@ void values_rounding(struct trm_device *device)
     want[i] = trm_bf16_value(trm_bf16_round(x[i]));
   check_same("conversion", read_floats(device, wide, N), want, N);
 
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule < TRM_UPDATE_RULES; rule++) {
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++) {
     const struct trm_update update = {.rule = rule, .rate = 0.01f, .scale = 1, .momentum = 0.9f, .beta1 = 0.9f,
                                       .beta2 = 0.999f, .epsilon = 1e-8f, .step = 2};
     float *w[2];

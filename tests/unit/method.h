@@ -28,7 +28,8 @@ static inline int rule_states(enum trm_update_rule rule)
 {
   static const int states[] = {[TRM_UPDATE_SGD] = 0,  [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1,
                                [TRM_UPDATE_ADAM] = 2, [TRM_UPDATE_ADAMW] = 2,    [TRM_UPDATE_LARS] = 1,
-                               [TRM_UPDATE_LAMB] = 2, [TRM_UPDATE_ADAGRAD] = 1};
+                               [TRM_UPDATE_LAMB] = 2, [TRM_UPDATE_ADAGRAD] = 1,  [TRM_UPDATE_NADAMW] = 2,
+                               [TRM_UPDATE_MUON] = 2};
   return states[rule];
 }
 

@@ -24,15 +24,17 @@ struct setup {
   int decays_at; /* the step of the first decay of the learning rate; -1: never */
   bool exact;    /* gradients are multiples of 1/1024, whose sums are exact, and do not depend on the weights */
   size_t elements;
+  enum trm_compress compress;
+  double ratio; /* of compress */
 };
 
 static inline const char *text_of(const struct setup *c)
 {
   static char text[256];
   snprintf(text, sizeof text, "%s, %d ranks a node, replica %d, share %d, tau %d, fragments %d, rule %d, outer %g %g, "
-           "decays at %d, %s, %zu elements", c->method, c->node_size, (int)c->replica, (int)c->share, c->tau,
-           c->fragments, (int)c->rule, c->outer_rate, c->outer_momentum, c->decays_at, c->exact ? "exact" : "curved",
-           c->elements);
+           "decays at %d, %s, %zu elements, compress %d %g", c->method, c->node_size, (int)c->replica, (int)c->share,
+           c->tau, c->fragments, (int)c->rule, c->outer_rate, c->outer_momentum, c->decays_at, c->exact ? "exact" : "curved",
+           c->elements, (int)c->compress, c->ratio);
   return text;
 }
 
@@ -101,6 +103,8 @@ static inline int job_open(struct job *job, const struct setup *c, struct trm_co
   o->strategy.tau = c->tau;
   o->strategy.fragments = c->fragments;
   o->strategy.replica = c->replica;
+  o->strategy.compress = c->compress;
+  o->strategy.compress_ratio = c->ratio;
   o->strategy.outer_rate = c->outer_rate;
   o->strategy.outer_momentum = c->outer_momentum;
   for (int t = 0; t < TENSORS - 1; t++)

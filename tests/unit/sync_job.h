@@ -16,6 +16,8 @@ struct setup {
   int64_t bucket, lanes;
   enum trm_compress compress;
   double ratio; /* strategy.compress_ratio */
+  double momentum; /* optim.momentum, of dgc */
+  struct trm_comm *model; /* strategy.norm_comm */
   int pretends; /* ranks with a device that has memory of its own: 0 none, 1 all, 2 every second one */
   size_t elements;
 };
@@ -82,15 +84,17 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   job->options.strategy.compress_ratio = c->ratio;
   job->options.strategy.compress_rank = 2;
   job->options.strategy.compress_bits = TRM_COMPRESS_4_BITS;
+  job->options.optim.clip = c->clip;
+  job->options.optim.momentum = c->momentum;
   job->optimizer.update = (struct trm_update){.rule = c->rule,
-                                              .l2 = c->rule == TRM_UPDATE_ADAMW ? 0 : 0.01f,
+                                              .l2 = c->rule == TRM_UPDATE_ADAMW || c->rule == TRM_UPDATE_NADAMW ? 0 : 0.01f,
                                               .decay = 0.02f,
                                               .momentum = 0.9f,
                                               .beta1 = 0.9f,
                                               .beta2 = 0.99f,
                                               .epsilon = 1e-3f};
   job->optimizer.states = rule_states(c->rule) + (c->ema > 0);
-  job->optimizer.clip = c->clip;
+  job->optimizer.clip = c->compress == TRM_COMPRESS_DGC ? 0 : c->clip;
   job->optimizer.ema = c->ema;
   job->optimizer.trust = 0.2;
   tensors_make(job, c);
@@ -103,6 +107,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                         .comm = comm,
                                         .device = has_pretend(c) ? &pretend : &cpu,
                                         .optimizer = &job->optimizer,
+                                        .norm_comm = c->model,
                                         .elements = c->elements,
                                         .boundary = job->boundary,
                                         .boundaries = 5};

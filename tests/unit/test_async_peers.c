@@ -97,8 +97,8 @@ static const enum trm_update_rule rules[] = {TRM_UPDATE_SGD, TRM_UPDATE_NESTEROV
 /* One worker is serial training; in elastic averaging, its own weights with alpha 0. */
 static void test_one_worker(void)
 {
-  static const char *const methods[] = {"adpsgd", "sgp", "keuper", "easgd"};
-  for (int m = 0; m < 4; m++)
+  static const char *const methods[] = {"adpsgd", "sgp", "keuper", "easgd", "a2cid2"};
+  for (int m = 0; m < 5; m++)
     for (int r = 0; r < 3; r++) {
       const struct setup c = {
         .method = methods[m], .rule = rules[r], .clip = r ? 30 : 0, .tau = 1 + r, .elements = 70000 / 16 * 16};
@@ -199,15 +199,16 @@ static void scatter_workers(struct job *job, const struct setup *c)
   struct trm_strategy *s = &job->strategy;
   for (size_t i = 0; i < c->elements; i++)
     s->w[i] = initial(i + 1000 * (size_t)world->rank);
-  if (is_method(c, "adpsgd"))
-    memcpy(peers_local_array(s, 0), s->w, c->elements * sizeof *s->w);
+  for (int i = 0; i < (is_method(c, "a2cid2") ? 2 : is_method(c, "adpsgd")); i++)
+    memcpy(peers_local_array(s, i), s->w, c->elements * sizeof *s->w);
   world->ops->barrier(world);
 }
 
-/* Sums the weights of all workers and the center into sum (elements); returns their largest difference. */
-static double sum_workers(const struct job *job, const struct setup *c, double *sum)
+/* Sums the weights of all workers and the center into sum (elements); returns their largest difference. a2cid2: sums
+ * the means of a worker's weights and its other vector. */
+static double sum_workers(struct job *job, const struct setup *c, double *sum)
 {
-  const struct trm_strategy *s = &job->strategy;
+  struct trm_strategy *s = &job->strategy;
   double *square = trm_alloc(c->elements * sizeof *square, "test"), apart = 0;
   for (size_t i = 0; i < c->elements; i++) {
     sum[i] = (double)s->w[i];
@@ -218,6 +219,11 @@ static double sum_workers(const struct job *job, const struct setup *c, double *
   for (size_t i = 0; i < c->elements; i++) {
     apart += square[i] - sum[i] * sum[i] / world->size;
     sum[i] += is_method(c, "easgd") ? (double)s->eval_weights[i] : 0;
+  }
+  if (is_method(c, "a2cid2")) {
+    for (size_t i = 0; i < c->elements; i++)
+      sum[i] = 0.5 * ((double)peers_local_array(s, 1)[i] + (double)s->w[i]);
+    world->ops->allreduce(world, sum, c->elements, TRM_DOUBLE, TRM_SUM);
   }
   trm_free(square);
   return apart;
@@ -243,9 +249,9 @@ static double sum_of_weights(const struct job *job, size_t piece)
 
 static void test_conserved(void)
 {
-  static const char *const methods[] = {"easgd", "adpsgd", "sgp"};
+  static const char *const methods[] = {"easgd", "adpsgd", "sgp", "a2cid2"};
   for (enum layout layout = 0; layout < LAYOUTS; layout++)
-    for (int m = 0; m < 3; m++) {
+    for (int m = 0; m < 4; m++) {
       if (is_thinned((int)layout + m))
         continue;
       const struct setup c = {
@@ -278,6 +284,8 @@ static void test_conserved(void)
         worst = fmax(worst, fabs(after[i] - before[i]) / world->size);
       CHECK(&c, worst < 1e-6);
       CHECK(&c, world->size == 1 || apart < 0.9 * apart_before);
+      const double square = s->consensus * s->consensus * world->size;
+      CHECK(&c, is_method(&c, "easgd") || is_method(&c, "sgp") || fabs(square - apart) <= 1e-4 * apart_before + 1e-6);
       for (size_t piece = 0; piece < 2 && is_method(&c, "sgp"); piece++)
         CHECK(&c, sum_of_weights(&job, piece) == world->size);
       trm_free(before);
@@ -354,9 +362,9 @@ static double distance(const struct job *job)
 /* There are fewer batches before the first quiesce point than workers. */
 static void test_convex(void)
 {
-  static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
+  static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper", "a2cid2"};
   for (enum layout layout = 0; layout <= LAYOUTS; layout++)
-    for (int m = 0; m < 5; m++) {
+    for (int m = 0; m < 6; m++) {
       struct setup c = {.method = methods[m], .layout = layout, .alpha = -1, .momentum = m == 1 ? 0.5 : 0,
                         .tau = 1 + (int)layout % 2, .overlap = 1, .elements = 512};
       if (is_thinned((int)layout + m) || (layout == SERVER && (m > 1 || world->size < 2)))
@@ -394,8 +402,8 @@ static void test_convex(void)
 /* A run resumed from a checkpoint equals an uninterrupted one; with one worker bit for bit. */
 static void test_goes_on(void)
 {
-  static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
-  for (int m = 0; m < 5; m++) {
+  static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper", "a2cid2"};
+  for (int m = 0; m < 6; m++) {
     const struct setup c = {.method = methods[m], .rule = m == 1 ? TRM_UPDATE_SGD : TRM_UPDATE_ADAM, .alpha = -1,
                             .tau = 3, .elements = 70000 / 16 * 16};
     struct job whole, first, second;
@@ -431,8 +439,8 @@ static void test_goes_on(void)
 /* A loss that is not finite changes no weights and stops no other worker. */
 static void test_not_finite(void)
 {
-  static const char *const methods[] = {"easgd", "adpsgd", "sgp", "keuper"};
-  for (int m = 0; m < 4; m++) {
+  static const char *const methods[] = {"easgd", "adpsgd", "sgp", "keuper", "a2cid2"};
+  for (int m = 0; m < 5; m++) {
     const struct setup c = {.method = methods[m], .alpha = -1, .elements = 160};
     struct job job;
     job_start(&job, &c, world);

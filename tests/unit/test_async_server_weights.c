@@ -4,28 +4,6 @@
 
 /* -- one worker is serial training */
 
-static void check_alone(const struct setup *c)
-{
-  enum { BATCHES = 20 };
-  struct job job;
-  job_start(&job, c, trm_comm_self());
-  job_begin(&job);
-  CHECK(c, run_worker(&job, BATCHES, 0.5, BATCHES, 0) == TRM_OK);
-  struct serial r = serial_begin(c);
-  float *g = array(c->elements);
-  for (uint64_t b = 0; b < BATCHES; b++) {
-    gradient(b, 0, 1, 0.5, r.w, g, c->elements);
-    serial_step(&r, &job.optimizer, rate_of(b), g);
-  }
-  CHECK(c, same(job.strategy.eval_weights, r.w, c->elements));
-  CHECK(c, job.strategy.updates == BATCHES);
-  CHECK(c, job.strategy.staleness->updates == BATCHES);
-  CHECK(c, job.strategy.staleness->sum == 0 || c->slack > 0);
-  trm_free(g);
-  serial_end(&r);
-  job.strategy.ops->destroy(&job.strategy);
-}
-
 static void test_alone(void)
 {
   CU_PASS("with more than two ranks there is nothing new in it");
@@ -42,6 +20,9 @@ static void test_alone(void)
       check_alone(&(struct setup){"ssp", rule, .elements = n});
       check_alone(&(struct setup){"essp", rule, .elements = n});
     }
+  for (int clips = 0; clips < 2 && world->size <= 2; clips++)
+    check_alone(&(struct setup){"dana", TRM_UPDATE_NESTEROV, clips ? 30 : 0, .elements = SERVER_CHUNK + 4096,
+                                .l2 = clips ? 0.125 : 0});
   /* a worker reads its own writes, made by the optimizer's rule */
   for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM && world->size <= 2; rule++) {
     check_alone(&(struct setup){"ssp", rule, .slack = 3, .elements = SERVER_CHUNK + 4096});
@@ -447,6 +428,7 @@ static void test_convex(void)
     {.method = "softsync", .splits = 2, .rate = TRM_STALE_RATE_DIVIDED},
     {.method = "dcasgd", .compensation = TRM_COMPENSATION_CONSTANT, .lambda = 1},
     {.method = "dcasgd", .compensation = TRM_COMPENSATION_ADAPTIVE, .lambda = 1},
+    {.method = "dana", .rule = TRM_UPDATE_NESTEROV},
     {.method = "ssp", .slack = 3},
     {.method = "essp", .slack = 3},
   };
@@ -546,7 +528,40 @@ static void test_pause(void)
     /* an odd number of ranks leaves a gradient that is not yet applied */
     check_pause(&(struct setup){"softsync", TRM_UPDATE_ADAM, .layout = layout, .splits = 2, .elements = n});
     check_pause(&(struct setup){"dcasgd", TRM_UPDATE_MOMENTUM, .layout = layout, .lambda = 2, .elements = n});
+    check_pause(&(struct setup){"dana", TRM_UPDATE_NESTEROV, .layout = layout, .elements = n});
+    check_pause(&(struct setup){"dana", TRM_UPDATE_SGD, .layout = layout, .elements = n});
   }
+}
+
+/* dana, one worker: its momentum is that of serial training, and a run that begins with weights and momentum from
+ * elsewhere goes on with them. */
+static void test_dana_momentum(void)
+{
+  enum { HALF = 10 };
+  const struct setup c = {"dana", TRM_UPDATE_NESTEROV, .elements = 512, .l2 = 0.125};
+  if (world->size > 1) {
+    CU_PASS("with more than one rank there is nothing new in it");
+    return;
+  }
+  struct job job;
+  struct serial r = serial_begin(&c);
+  float *g = array(c.elements), *v = array(c.elements);
+  for (uint64_t first = 0; first <= HALF; first += HALF) {
+    const float *from[TRM_MAX_STATES] = {r.w, r.state[0]};
+    job_start(&job, &c, world);
+    CHECK(&c, job.strategy.ops->restore(&job.strategy, from, first) == TRM_OK);
+    CHECK(&c, run_worker(&job, first + HALF, 0.5, UINT64_MAX, 0) == TRM_OK);
+    for (uint64_t b = first; b < first + HALF; b++) {
+      gradient(b, 0, 1, 0.5, r.w, g, c.elements);
+      serial_step(&r, &job.optimizer, rate_of(b), g);
+    }
+    CHECK(&c, same(job.strategy.eval_weights, r.w, c.elements));
+    CHECK(&c, strategy_read(&job.strategy, 1, v) == TRM_OK && same(v, r.state[0], trained_of(c.elements)));
+    job.strategy.ops->destroy(&job.strategy);
+  }
+  trm_free(g);
+  trm_free(v);
+  serial_end(&r);
 }
 
 int main(int argc, char **argv)
@@ -560,6 +575,7 @@ int main(int argc, char **argv)
     {"asgd in order", test_asgd_order},
     {"softsync in order", test_softsync_order},
     {"dcasgd in order", test_dcasgd_order},
+    {"momentum of dana", test_dana_momentum},
     {"a convex problem", test_convex},
     {"checkpoint between rounds", test_pause},
     CU_TEST_INFO_NULL,

@@ -209,6 +209,75 @@ static int check_several(struct trm_comm *comm, void *context)
   return TRM_OK;
 }
 
+/* -- two-level algorithms: results, and the bytes between nodes */
+
+/* What ranks send between nodes, by the lowest rank of a node. */
+static const int *map;
+static size_t bytes_from[16], bytes_to[16];
+static const struct trm_comm_ops *counted_ops;
+
+static void counted_send(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
+                         struct trm_request **request)
+{
+  if (map[comm->rank] != map[to]) {
+    bytes_from[map[comm->rank]] += count * trm_type_bytes(type);
+    bytes_to[map[to]] += count * trm_type_bytes(type);
+  }
+  counted_ops->send_begin(comm, data, count, type, to, tag, request);
+}
+
+struct crossing {
+  const char *name;
+  enum coll_kind kind;
+  size_t n; /* of a row */
+};
+
+static int crossing_main(struct trm_comm *comm, void *context)
+{
+  const struct crossing *c = context;
+  counted_ops = comm->ops;
+  struct trm_comm_ops ops = *comm->ops;
+  struct trm_comm counted = *comm;
+  ops.send_begin = counted_send;
+  counted.ops = &ops;
+  struct coll coll = {.comm = &counted, .nodes = map};
+  const struct trial t = {coll_find(c->kind, c->name), c->n, TRM_FLOAT, TRM_SUM, 0};
+  CU_ASSERT_EQUAL(run_trial(&coll, &t), 0);
+  return TRM_OK;
+}
+
+static void test_two_level(void)
+{
+  static const struct {
+    int ranks, node[12];
+  } cases[] = {{4, {0, 0, 0, 3}}, {4, {0, 1, 1, 1}}, {7, {0, 0, 0, 0, 4, 4, 6}}, {4, {0, 0, 2, 2}}, {2, {0, 1}},
+               {3, {0, 0, 0}}, {6, {0, 1, 0, 3, 1, 0}}, {12, {0, 0, 0, 0, 0, 5, 5, 5, 5, 9, 9, 9}}};
+  static const size_t n[] = {1, 5, 100000};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t k = 0; k < 3; k++)
+      for (int reduces = 0; reduces < 2; reduces++) {
+        const int ranks = cases[i].ranks;
+        struct crossing c = {COLL_TWO_LEVEL, reduces ? COLL_REDUCE_SCATTER : COLL_ALLGATHER, n[k]};
+        struct trm_virtual_plan plan = plain;
+        plan.ranks = ranks;
+        map = cases[i].node;
+        memset(bytes_from, 0, sizeof bytes_from);
+        memset(bytes_to, 0, sizeof bytes_to);
+        run(plan, crossing_main, &c);
+        for (int node = 0; node < ranks; node++) { /* once for each other node, and no more */
+          int members = 0, nodes = 0;
+          for (int rank = 0; rank < ranks; rank++) {
+            members += map[rank] == node;
+            nodes += map[rank] == rank;
+          }
+          const size_t block = n[k] * sizeof(float), others = members ? (size_t)(ranks - members) * block : 0;
+          const size_t own = members ? (size_t)members * (size_t)(nodes - 1) * block : 0;
+          CU_ASSERT_EQUAL(reduces ? bytes_from[node] : bytes_to[node], others);
+          CU_ASSERT_EQUAL(reduces ? bytes_to[node] : bytes_from[node], own);
+        }
+      }
+}
+
 static void test_several(void)
 {
   run_all(check_several);
@@ -372,27 +441,39 @@ static void test_choices(void)
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     coll_choices_add(&choices, &rows[i]);
-  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, 4096));
-  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, 65535));
-  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, 0)); /* the fewest bytes */
-  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, 65536), ring);
-  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 3, false, 65536), ring);
-  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 4, false, 65536), ring); /* as near as 8 */
-  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 5, false, 65536), doubling);
-  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, false, (size_t)1 << 30), doubling);
-  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, true, 65536), doubling);
-  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_BROADCAST, 2, true, 5), coll_find(COLL_BROADCAST, "tree"));
+  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, COLL_NODE, 4096));
+  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, COLL_NODE, 65535));
+  CU_ASSERT_PTR_NULL(coll_choose(&choices, COLL_ALLREDUCE, 2, COLL_NODE, 0)); /* the fewest bytes */
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, COLL_NODE, 65536), ring);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 3, COLL_NODE, 65536), ring);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 4, COLL_NODE, 65536), ring); /* as near as 8 */
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 5, COLL_NODE, 65536), doubling);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, COLL_NODE, (size_t)1 << 30), doubling);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_ALLREDUCE, 2, COLL_NODES, 65536), doubling);
+  CU_ASSERT_PTR_EQUAL(coll_choose(&choices, COLL_BROADCAST, 2, COLL_NODES, 5), coll_find(COLL_BROADCAST, "tree"));
   coll_choices_free(&choices);
   for (int kind = 0; kind < COLL_KINDS; kind++) /* by costs: a row, or in a node the library */
     for (int ranks = 1; ranks <= 64; ranks++)
       for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 4 * bytes + 1) {
-        const struct coll_ops *ops = coll_choose(NULL, (enum coll_kind)kind, ranks, ranks % 2, bytes);
+        const enum coll_domain domain = ranks % 2 ? COLL_NODES : COLL_NODE;
+        const struct coll_ops *ops = coll_choose(NULL, (enum coll_kind)kind, ranks, domain, bytes);
         CU_ASSERT(ops ? ops->kind == (enum coll_kind)kind : ranks % 2 == 0 && kind != COLL_TREE_SUM);
       }
-  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_ALLREDUCE, 8, true, 64), doubling);
-  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_TREE_SUM, 8, false, 64), coll_find(COLL_TREE_SUM, "doubling"));
-  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_TREE_SUM, 8, false, 1 << 24), coll_find(COLL_TREE_SUM, "halving"));
-  CU_ASSERT_PTR_NULL(coll_choose(NULL, COLL_ALLREDUCE, 8, false, 64));
+  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_ALLREDUCE, 8, COLL_NODES, 64), doubling);
+  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_TREE_SUM, 8, COLL_NODE, 64), coll_find(COLL_TREE_SUM, "doubling"));
+  CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_TREE_SUM, 8, COLL_NODE, 1 << 24), coll_find(COLL_TREE_SUM, "halving"));
+  CU_ASSERT_PTR_NULL(coll_choose(NULL, COLL_ALLREDUCE, 8, COLL_NODE, 64));
+  CU_ASSERT_PTR_NULL(coll_choose(NULL, COLL_ALLREDUCE, 8, COLL_NODE, (1 << 24) - 1));
+  CU_ASSERT_PTR_NOT_NULL(coll_choose(NULL, COLL_ALLREDUCE, 8, COLL_NODE, 1 << 24));
+  CU_ASSERT_PTR_NULL(coll_choose(NULL, COLL_ALLGATHER, 8, COLL_NODE, 1 << 24));
+  for (size_t bytes = 1; bytes < (size_t)1 << 32; bytes *= 4) {
+    for (int kind = COLL_ALLGATHER; kind <= COLL_REDUCE_SCATTER; kind++)
+      CU_ASSERT_STRING_EQUAL(coll_choose(NULL, (enum coll_kind)kind, 8, COLL_NODES_OF_SEVERAL, bytes)->name,
+                             COLL_TWO_LEVEL);
+    CU_ASSERT_STRING_NOT_EQUAL(coll_choose(NULL, COLL_ALLGATHER, 8, COLL_NODES, bytes)->name, COLL_TWO_LEVEL);
+    CU_ASSERT_PTR_EQUAL(coll_choose(NULL, COLL_ALLREDUCE, 8, COLL_NODES_OF_SEVERAL, bytes),
+                        coll_choose(NULL, COLL_ALLREDUCE, 8, COLL_NODES, bytes));
+  }
 }
 
 /* -- files of choices */
@@ -482,6 +563,7 @@ int main(void)
   CU_TestInfo tests[] = {
     {"results on 1 to 64 ranks", test_results},
     {"several at once", test_several},
+    {"two levels", test_two_level},
     {"order of additions", test_order},
     {"times and bytes", test_times},
     {"costs", test_costs},

@@ -789,6 +789,18 @@ static void test_counters(void)
   }
   CU_ASSERT_EQUAL(wrong, 0);
   node->ops->barrier(node);
+  struct turn none = {state, -1}, reached = {state, trm_counter_get(&state->turn)};
+  const double when = node->ops->clock(node) + 3e-3;
+  CU_ASSERT(node->ops->wait_at_most(node, turn_is, &reached, 0));
+  CU_ASSERT(!node->ops->wait_at_most(node, turn_is, &none, when));
+  CU_ASSERT(node->ops->clock(node) >= when && node->ops->clock(node) < when + 1);
+  node->ops->barrier(node);
+  struct turn next = {state, reached.number + 1};
+  if (node->rank == node->size - 1)
+    trm_counter_set(node, &state->turn, next.number);
+  CU_ASSERT(node->ops->wait_at_most(node, turn_is, &next, node->ops->clock(node) + 100));
+  CU_ASSERT(node->ops->clock(node) < when + 50);
+  node->ops->barrier(node);
   node->ops->unshare(node, &shared);
   node->ops->release(node);
 }

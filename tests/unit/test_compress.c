@@ -57,6 +57,7 @@ static struct node *node_make(struct trm_comm *comm, const struct setup *c)
   o->compress_ratio = c->ratio;
   o->compress_rank = c->rank;
   o->compress_bits = c->bits;
+  o->error_feedback = !c->no_feedback;
   node->optimizer = (struct trm_optimizer){.tensor = tensors, .tensors = 3, .statistics = 1};
   node->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"), .comm = comm, .device = &cpu,
                                          .optimizer = &node->optimizer, .options = o, .seed = 7,
@@ -192,12 +193,13 @@ static void reference_dgc(struct reference *r, const struct setup *c, uint64_t s
 /* blocks of 512: |p|_1 / d sign p */
 static void reference_sign(struct reference *r, const struct setup *c, uint64_t step, size_t low, size_t n)
 {
+  (void)c;
   for (int node = 0; node < r->nodes; node++)
     for (size_t block = 0; block < n; block += 512) {
       double *const p = r->error[node] + low + block, scale = 0;
       const size_t d = n - block < 512 ? n - block : 512;
       for (size_t i = 0; i < d; i++) {
-        p[i] = (c->no_feedback ? 0 : p[i]) + (double)gradient(step, node, low + block + i);
+        p[i] += (double)gradient(step, node, low + block + i);
         scale += fabs(p[i]) / (double)d;
       }
       for (size_t i = 0; i < d; i++) {
@@ -335,6 +337,8 @@ static reference_function *const references[] = {
 static void reference_step(struct reference *r, const struct setup *c, uint64_t step)
 {
   memset(r->sum, 0, sizeof r->sum);
+  if (c->no_feedback)
+    memset(r->error, 0, sizeof r->error);
   for (int i = 0; i < SLICES; i++) {
     const size_t low = i ? ends[i - 1] : 0, end = ends[i] < TRAINED ? ends[i] : TRAINED;
     references[c->compress](r, c, step, low, end - low);
@@ -419,6 +423,9 @@ static void test_rules(void)
     {.compress = TRM_COMPRESS_QSGD, .bits = TRM_COMPRESS_8_BITS, .steps = 2},
     {.compress = TRM_COMPRESS_POWERSGD, .rank = 1, .steps = 4},
     {.compress = TRM_COMPRESS_POWERSGD, .rank = 3, .steps = 4},
+    {.compress = TRM_COMPRESS_TOPK, .ratio = 0.01, .steps = 3, .no_feedback = true},
+    {.compress = TRM_COMPRESS_SIGN, .steps = 3, .no_feedback = true},
+    {.compress = TRM_COMPRESS_POWERSGD, .rank = 2, .steps = 3, .no_feedback = true},
   };
   for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
     for (int ranks = 2; ranks <= MAX_NODES; ranks++) {
@@ -744,7 +751,6 @@ static void test_float16(void)
 /* Gradient descent on sum over nodes of |w - target of the node|^2 / 2: returns the distance from the mean target. */
 struct descent {
   struct setup setup;
-  bool feedback;
   double distance;
 };
 
@@ -756,8 +762,6 @@ static int check_descent(struct trm_comm *comm, void *context)
   for (int step = 0; step < 300; step++) {
     for (size_t i = 0; i < TRAINED; i++)
       node->data[i] = (float)(w[i] - (double)gradient(0, comm->rank, i)) / (float)comm->size;
-    if (!d->feedback)
-      memset(node->compressor->state[0], 0, TRAINED * sizeof(float));
     node_sum(node);
     for (size_t i = 0; i < TRAINED; i++)
       w[i] -= 0.05 * (double)node->data[i];
@@ -783,7 +787,8 @@ static void test_descent(void)
 {
   static const struct setup setups[] = {{.compress = TRM_COMPRESS_SIGN}, {.compress = TRM_COMPRESS_TOPK, .ratio = 0.1}};
   for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
-    struct descent with = {setups[i], true, 0}, without = {setups[i], false, 0};
+    struct descent with = {setups[i], 0}, without = {setups[i], 0};
+    without.setup.no_feedback = true;
     run(4, 0, check_descent, &with);
     run(4, 0, check_descent, &without);
     printf("\n    compressor %d: %.4f, without error feedback %.4f\n", (int)setups[i].compress, with.distance,

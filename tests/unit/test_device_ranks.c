@@ -203,7 +203,7 @@ static void test_one_worker(void)
             {"strategy.name=softsync strategy.servers=1", 2}, {"strategy.name=dcasgd strategy.servers=1", 2},
             {"strategy.name=ssp strategy.servers=1 model=lenet5", 2}, {"strategy.name=essp strategy.servers=1", 2},
             {"strategy.name=easgd strategy.servers=1", 2}, {"strategy.name=eamsgd strategy.servers=1", 2},
-            {"strategy.name=groups strategy.groups=1", 3});
+            {"strategy.name=dana strategy.servers=1 optim.l2=0.001", 2}, {"strategy.name=groups strategy.groups=1", 3});
 }
 
 static void test_workers(void)
@@ -214,7 +214,8 @@ static void test_workers(void)
             {"strategy.name=eamsgd optim.lr=0.05 train.epochs=6", 3}, {"strategy.name=adpsgd optim.lr=0.3", 3},
             {"strategy.name=sgp optim.lr=0.3", 3}, {"strategy.name=keuper optim.lr=0.3", 3},
             {"strategy.name=hogwild", 3}, {"strategy.name=hogwild strategy.tau=2", 2},
-            {"strategy.name=hogwild parallel.share=none", 2}, {"strategy.name=groups strategy.groups=2", 3});
+            {"strategy.name=hogwild parallel.share=none", 2}, {"strategy.name=groups strategy.groups=2", 3},
+            {"strategy.name=dana optim.momentum=0.5 optim.lr=0.05", 3});
 }
 
 static void test_axes(void)

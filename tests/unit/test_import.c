@@ -1,6 +1,7 @@
 /* Importers of text files: small files, damaged files and, where available, real ones. */
 #include <math.h>
 
+#include "core/random.h"
 #include "datasets/file_reader.h"
 #include "import_files.h"
 
@@ -80,6 +81,62 @@ static void test_reader_errors(void)
   trm_free(zeros);
   import_fails("csv", "long.gz", &plain, "long.gz:1: a line of more than 64 MiB");
 #endif
+}
+
+/* -- made clusters */
+
+enum { CLUSTERS = 6, FEATURES = 5 };
+
+/* Makes a file with this noise and reads a split of it. */
+static void clusters_make(struct split *split, enum trm_split which, uint64_t seed, double noise)
+{
+  const struct trm_import_request request = {.seed = seed, .train = 2000, .test = 9, .clusters = CLUSTERS,
+                                             .classes = 3, .features = FEATURES, .noise = noise};
+  CU_ASSERT_EQUAL_FATAL(import_run("clusters", "none", request), TRM_OK);
+  split_read(split, which, 1);
+  out_remove();
+}
+
+/* Centers have norm 1; a sample is a center plus noise, a pure function of seed, split and place; clusters take turns,
+ * and the first two of six are of the first of three classes. */
+static void test_clusters(void)
+{
+  for (enum trm_split which = TRM_SPLIT_TRAIN; which <= TRM_SPLIT_TEST; which += TRM_SPLIT_TEST) {
+    struct split center, split, other;
+    clusters_make(&center, which, 7, 0);
+    clusters_make(&split, which, 7, 0.25);
+    clusters_make(&other, which, 8, 0.25);
+    const size_t rows = split.dataset->rows;
+    CU_ASSERT_EQUAL_FATAL(rows, which == TRM_SPLIT_TRAIN ? 2000 : 9);
+    CU_ASSERT(!split.dataset->spec.sparse && split.dataset->spec.shape.size[0] == FEATURES);
+    CU_ASSERT_EQUAL(split.dataset->spec.classes, 3);
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < rows; i++) {
+      double norm = 0;
+      for (size_t k = 0; k < FEATURES; k++) {
+        const double c = (double)center.batch.dense[i * FEATURES + k];
+        const double noise = ((double)split.batch.dense[i * FEATURES + k] - c) / 0.25;
+        const uint32_t stream = which == TRM_SPLIT_TRAIN ? 1 : 2;
+        const float drawn = trm_random_normal(7, TRM_RANDOM_CLUSTERS, stream, i * FEATURES + k);
+        CU_ASSERT_DOUBLE_EQUAL(noise, (double)drawn, 1e-5);
+        CU_ASSERT_EQUAL(center.batch.dense[i * FEATURES + k], center.batch.dense[i % CLUSTERS * FEATURES + k]);
+        CU_ASSERT_NOT_EQUAL(split.batch.dense[i * FEATURES + k], other.batch.dense[i * FEATURES + k]);
+        norm += c * c;
+        sum += noise;
+        squares += noise * noise;
+      }
+      CU_ASSERT_DOUBLE_EQUAL(norm, 1, 1e-6);
+      CU_ASSERT_EQUAL(split.batch.target_class[i], (int)(i % CLUSTERS / 2));
+    }
+    const double n = (double)(rows * FEATURES); /* limits of four standard deviations */
+    CU_ASSERT_DOUBLE_EQUAL(sum / n, 0, 4 / sqrt(n));
+    CU_ASSERT_DOUBLE_EQUAL(squares / n, 1, 4 * sqrt(2 / n));
+    split_free(&center);
+    split_free(&split);
+    split_free(&other);
+  }
+  const struct trm_import_request request = {.clusters = 6, .classes = 4, .noise = 1};
+  import_fails("clusters", "none", &request, "6 clusters cannot be divided equally among 4 classes");
 }
 
 /* -- libsvm */
@@ -551,6 +608,7 @@ int main(void)
   CU_TestInfo tests[] = {
     {"reader: lines", test_reader},
     {"reader: unreadable files", test_reader_errors},
+    {"clusters", test_clusters},
     {"libsvm", test_libsvm},
     {"libsvm: many rows", test_libsvm_many},
     {"libsvm: errors", test_libsvm_errors},

@@ -391,6 +391,11 @@ static int refuse_ready(void *context, size_t low, size_t high)
   return trm_error(TRM_FAILED, "no more");
 }
 
+static bool abandon_after(void *left)
+{
+  return --*(int *)left == 0;
+}
+
 static void ready(struct trm_device *device)
 {
   struct nn_case c;
@@ -407,6 +412,22 @@ static void ready(struct trm_device *device)
   CU_ASSERT_EQUAL(c.model.boundaries, 3);
   float *g = nn_case_gradient(&c);
   CU_ASSERT(memcmp(r.seen, g, n * sizeof *g) == 0);
+
+  /* abandoned between two layers, forward and backward: no layer follows, and no gradient is ready after it */
+  for (int layer = 1; layer <= 2 * 7; layer++) {
+    int left = layer;
+    struct trm_loss_sums some = {0};
+    r.calls = 0, r.end = 0;
+    pass.abandons = abandon_after;
+    pass.abandons_context = &left;
+    CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &some, note_ready, &r), TRM_OK);
+    CU_ASSERT_EQUAL(left, 0);
+    CU_ASSERT_EQUAL(r.calls, (layer > 8) + (layer > 10) + (layer > 12));
+  }
+  pass.abandons = NULL;
+  r.calls = 0, r.end = 0;
+  CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &(struct trm_loss_sums){0}, note_ready, &r), TRM_OK);
+  CU_ASSERT(memcmp(g, nn_case_gradient(&c), n * sizeof *g) == 0);
 
   /* no rows: the gradient is 0 or unchanged, and ready all the same */
   const struct trm_input none = {0};
@@ -437,7 +458,7 @@ static void ready(struct trm_device *device)
 struct parts {
   struct nn_case *c;
   size_t end; /* of what has been reported */
-  int calls;
+  int calls, reported;
   const float *want;
 };
 
@@ -451,6 +472,7 @@ static void note_part(void *context, size_t high)
   c->device->ops->download(c->device, g, c->g + p->end, (high - p->end) * sizeof *g);
   CU_ASSERT(distance_of(g, p->want + p->end, high - p->end) < 1e-6);
   p->end = high;
+  p->reported++;
   trm_free(g);
 }
 
@@ -467,7 +489,7 @@ static int note_layer(void *context, size_t low, size_t high)
 static void parts(struct trm_device *device)
 {
   struct nn_case c;
-  const char *text = "linear 30 | relu | linear 17 bias=no | gelu | linear 10";
+  const char *text = "linear 130 | relu | linear 17 bias=no | gelu | linear 10";
   CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "auto", &nn_ten_classes, NN_ROWS, 3), TRM_OK);
   nn_case_draw(&c, 13, 10);
   const size_t n = c.model.parameters;
@@ -483,6 +505,7 @@ static void parts(struct trm_device *device)
     pass.part_context = &p;
     CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &sums, note_layer, &p), TRM_OK);
     CU_ASSERT_EQUAL(p.calls, 3);
+    CU_ASSERT(pass.part > 1 || p.reported > 3); /* more than the layers before they compute dx */
     CU_ASSERT(distance_of(nn_case_gradient(&c), want, n) < 1e-6);
   }
   trm_free(want);

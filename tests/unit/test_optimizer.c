@@ -43,8 +43,11 @@ static void test_rules(void)
     {"name=adagrad", TRM_UPDATE_ADAGRAD, 1, 0, "squares", NULL, NULL},
     {"name=adam", TRM_UPDATE_ADAM, 2, 0, "first", "second", NULL},
     {"name=adamw decay=0.01", TRM_UPDATE_ADAMW, 2, 0, "first", "second", NULL},
+    {"name=nadamw decay=0.01", TRM_UPDATE_NADAMW, 2, 0, "first", "second", NULL},
     {"name=lars", TRM_UPDATE_LARS, 1, 0.9f, "momentum", NULL, NULL},
     {"name=lamb decay=0.01", TRM_UPDATE_LAMB, 2, 0, "first", "second", NULL},
+    {"name=muon decay=0.01", TRM_UPDATE_MUON, 2, 0.95f, "first", "second", NULL},
+    {"name=muon momentum=0.9", TRM_UPDATE_MUON, 2, 0.9f, "first", "second", NULL},
     {"name=sgd ema=0.9", TRM_UPDATE_SGD, 1, 0, "ema", NULL, NULL},
     {"name=lars ema=0.9", TRM_UPDATE_LARS, 2, 0.9f, "momentum", "ema", NULL},
     {"name=lamb ema=0.9", TRM_UPDATE_LAMB, 3, 0, "first", "second", "ema"},
@@ -72,6 +75,10 @@ static void test_rules(void)
   CU_ASSERT(o.update.decay == 0.25f && o.update.l2 == 0.5f && o.update.beta1 == 0.75f && o.update.beta2 == 0.875f);
   CU_ASSERT(o.update.epsilon == 1e-6f && o.clip == 3);
   trm_options_free(&options);
+  options = options_of("momentum=0.5 clip=3");
+  options.strategy.compress = TRM_COMPRESS_DGC; /* has the momentum, and clips */
+  CU_ASSERT(trm_optimizer_create(&o, &options, NULL) == TRM_OK && o.update.rule == TRM_UPDATE_SGD && o.clip == 0);
+  trm_options_free(&options);
 }
 
 static void test_refused(void)
@@ -82,11 +89,15 @@ static void test_refused(void)
     double value;
     const char *message;
   } cases[] = {
-    {"name=sgd decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with sgd use optim.l2"},
-    {"name=adam decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with adam use optim.l2"},
+    {"name=sgd decay=0.1", "", 0,
+     "optim.decay is 0.1: decoupled decay is for adamw, nadamw, lamb and muon, with sgd use optim.l2"},
+    {"name=adam decay=0.1", "", 0,
+     "optim.decay is 0.1: decoupled decay is for adamw, nadamw, lamb and muon, with adam use optim.l2"},
     {"name=adagrad momentum=0.5", "", 0, "optim.momentum is 0.5: adagrad has none"},
-    {"name=lars decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with lars use optim.l2"},
+    {"name=lars decay=0.1", "", 0,
+     "optim.decay is 0.1: decoupled decay is for adamw, nadamw, lamb and muon, with lars use optim.l2"},
     {"name=lamb momentum=0.9", "", 0, "optim.momentum is 0.9: lamb has none"},
+    {"name=muon l2=0.1", "", 0, "optim.l2 is 0.1: muon has decoupled decay alone, use optim.decay"},
     {"", "trust", -1, "optim.trust is -1"},
     {"", "ema", 1, "optim.ema is 1, must be in [0, 1)"},
     {"name=adam momentum=0.9", "", 0, "optim.momentum is 0.9: adam has none"},

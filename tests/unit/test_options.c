@@ -31,12 +31,14 @@ static void test_options_default(void)
   CU_ASSERT_STRING_EQUAL(trm_choice_text("parallel.layout", TRM_LAYOUT_AUTO), "auto");
   CU_ASSERT_STRING_EQUAL(trm_choice_text("strategy.data", TRM_ASSIGN_STATIC), "static");
   CU_ASSERT_STRING_EQUAL(trm_choice_text("strategy.rate", TRM_STALE_RATE_DIVIDED), "staleness");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("strategy.rate", TRM_STALE_RATE_DELAY), "delay");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("strategy.rate", TRM_STALE_RATE_HINGE), "hinge");
   CU_ASSERT_STRING_EQUAL(trm_choice_text("strategy.compensation", TRM_COMPENSATION_ADAPTIVE), "adaptive");
   CU_ASSERT_STRING_EQUAL(trm_choice_text("run.trace", TRM_TRACE_STEPS), "steps");
   CU_ASSERT_STRING_EQUAL(trm_choice_text("device.matmul", TRM_MATMUL_BF16), "bf16");
   CU_ASSERT_STRING_EQUAL(trm_choice_text("device.compute", TRM_COMPUTE_SLEEP), "sleep");
   CU_ASSERT_EQUAL(options.data.memory, INT64_C(1) << 30);
-  CU_ASSERT_EQUAL(options.parallel.bucket, 4 << 20);
+  CU_ASSERT_EQUAL(options.parallel.bucket, 2 << 20);
   CU_ASSERT_EQUAL(options.parallel.data, -1);
   CU_ASSERT_EQUAL(options.optim.rate, 0.1);
   CU_ASSERT_EQUAL(options.optim.epsilon, 1e-8);
@@ -86,7 +88,7 @@ static void test_options_set(void)
       {"optim.momentum", "1.5", "0 to 1"},
       {"optim.beta2", "1", "out of range"},
       {"optim.name", "adam", NULL},
-      {"optim.name", "ada", "option optim.name: \"ada\" is not one of sgd|momentum|nesterov|adagrad|adam|adamw"},
+      {"optim.name", "ada", "option optim.name: \"ada\" is not one of sgd|momentum|nesterov|adagrad|adam|adamw|nadamw"},
       {"optim.name", "sgd|momentum", "is not one of"},
       {"optim.name", "", "is not one of"},
       {"data.memory", "512M", NULL},

@@ -76,6 +76,7 @@ static void test_words(void)
 /* -- the parameter server */
 
 enum kind { ADD, READ, TAKE };
+enum { STATES = 100 }; /* of the method, in each chunk */
 
 static _Atomic bool lost; /* the handler may run in a thread */
 
@@ -91,9 +92,9 @@ static bool add(void *context, const struct server_chunk *piece, struct server_c
       times[i] += 1;
     }
     ++*piece->clock;
-    piece->method_state[3] += call->per_chunk;
+    piece->method_state[STATES - 1] += call->per_chunk;
   }
-  call->per_chunk = piece->method_state[3];
+  call->per_chunk = piece->method_state[STATES - 1];
   for (size_t i = 0; call->out && i < piece->n; i++)
     call->out[i] = sum[i];
   return true;
@@ -110,7 +111,7 @@ static void check_service(const struct layout *l, size_t elements)
   struct trm_comm *node = node_of(l->node_size);
   const struct server_plan plan = {
     .comm = world, .node = node, .elements = elements, .replicas = l->objects ? world->size : 1, .arrays = 2,
-    .servers = l->servers, .handler = add, .context = world,
+    .method_states = STATES, .servers = l->servers, .handler = add, .context = world,
   };
   struct param_server *service;
   CU_ASSERT_FATAL(param_server_create(&service, &plan) == TRM_OK);
@@ -255,7 +256,7 @@ static int exchange_once(struct trm_comm *comm, void *context)
   struct trm_comm *alone = comm->ops->split(comm, comm->rank, 0);
   const struct server_plan plan = {
     .comm = comm, .node = alone, .elements = 12 * SERVER_CHUNK, .replicas = 1, .arrays = 2,
-    .servers = comm->size - 1, .handler = add, .context = world,
+    .method_states = STATES, .servers = comm->size - 1, .handler = add, .context = world,
   };
   struct param_server *service;
   TRM_CHECK(param_server_create(&service, &plan));
@@ -312,8 +313,8 @@ static void test_nobody_waits(void)
     CU_ASSERT_EQUAL_FATAL(machine->ops->share(machine, machine->rank ? 0 : sizeof(struct trm_counter),
                                               TRM_MEMORY_BUFFERS, &counters), TRM_OK);
     const struct server_plan plan = {
-      .comm = world, .node = node, .elements = elements, .replicas = 1, .arrays = 2, .servers = l->servers,
-      .handler = add, .context = world,
+      .comm = world, .node = node, .elements = elements, .replicas = 1, .arrays = 2,
+      .method_states = STATES, .servers = l->servers, .handler = add, .context = world,
     };
     struct param_server *service;
     CU_ASSERT_FATAL(param_server_create(&service, &plan) == TRM_OK);

@@ -440,6 +440,93 @@ static void test_traffic(void)
   close_all(&f);
 }
 
+/* Two nodes of one rank each, on a network of 1000 bytes/s: seconds of a step are those of its messages. */
+static struct trm_layout_time exchange_time(struct fixture *f, const char *method, const char *compress, int tau)
+{
+  f->parts.strategy = trm_strategy_find(method);
+  f->options.strategy.tau = tau;
+  CU_ASSERT_EQUAL(trm_options_set(&f->options, "strategy.compress", compress), TRM_OK);
+  return time_of(f, (struct trm_layout){.size = {2, 1, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"});
+}
+
+static void test_exchanges(void)
+{
+  struct fixture f;
+  const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH;
+  open(&f, 2, 4, "1");
+  f.job.nodes = 2;
+  f.machine.network_latency_s = 1e-12;
+  f.machine.network_bytes_per_s = 1000;
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "strategy.compress_ratio", "0.125"), TRM_OK);
+  const struct {
+    const char *method, *compress;
+    int tau;
+    double sent; /* bytes, of a rank in a step */
+  } cases[] = {{"sync", "bf16", 1, flat / 2},
+               {"sync", "topk", 1, 0.125 * 2 * flat},
+               {"sync", "sign", 1, flat / 32 + flat / 512},
+               {"sync", "powersgd", 1, LAYERS * 2 * 2 * WIDTH * sizeof(float)}, /* half of P and Q, twice */
+               {"local", "topk", 8, 0.125 * 2 * flat / 8},
+               {"adasum", "none", 4, flat / 4}};
+  struct trm_layout_time time = exchange_time(&f, "sync", "none", 1);
+  CU_ASSERT_DOUBLE_EQUAL(time.step_s, flat / 1000, 1e-6);
+  CU_ASSERT_EQUAL(time.between_nodes, flat);
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "strategy.compress_rank", "2"), TRM_OK);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    time = exchange_time(&f, cases[i].method, cases[i].compress, cases[i].tau);
+    CU_ASSERT_DOUBLE_EQUAL(time.between_nodes, cases[i].sent, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(time.step_s, cases[i].sent / 1000, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(time.traffic[TRM_AXIS_DATA], cases[i].sent, 1e-6);
+  }
+  static const char *const by_mean[] = {"local", "postlocal", "slowmo", "bmuf", "diloco"};
+  for (size_t i = 0; i < sizeof by_mean / sizeof *by_mean; i++)
+    for (int tau = 1; tau <= 16; tau *= 4)
+      CU_ASSERT_DOUBLE_EQUAL(exchange_time(&f, by_mean[i], "none", tau).step_s, flat / 1000 / tau, 1e-6);
+  f.job.nodes = 1; /* one node sends nothing; two replicas do, inside it */
+  CU_ASSERT_EQUAL(exchange_time(&f, "local", "none", 1).between_nodes, 0);
+  f.options.strategy.replica = TRM_REPLICA_RANK;
+  CU_ASSERT_EQUAL(exchange_time(&f, "local", "none", 4).between_nodes, flat / 4);
+  CU_ASSERT(exchange_time(&f, "local", "none", 4).step_s < 1e-6);
+  close_all(&f);
+}
+
+/* The arrays of compressors and of replicas, in two nodes of one rank or two. */
+static void test_exchange_memory(void)
+{
+  struct fixture f;
+  const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH;
+  open(&f, 2, 4, "1");
+  f.job.nodes = 2;
+  for (int node_ranks = 1; node_ranks <= 2; node_ranks++) {
+    struct trm_layout_memory sync, topk, local, diloco, adasum, compressed;
+    const struct trm_layout layout = {
+      .size = {2 * node_ranks, 1, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
+    const size_t before = trm_memory_allocated();
+    f.job.ranks = 2 * node_ranks;
+    f.parts.strategy = trm_strategy_find("sync");
+    step_of(&f, &layout, &sync);
+    f.options.strategy.compress = TRM_COMPRESS_TOPK;
+    step_of(&f, &layout, &topk);
+    f.parts.strategy = trm_strategy_find("local");
+    step_of(&f, &layout, &compressed);
+    f.options.strategy.compress = TRM_COMPRESS_NONE;
+    step_of(&f, &layout, &local);
+    f.parts.strategy = trm_strategy_find("diloco");
+    step_of(&f, &layout, &diloco);
+    f.parts.strategy = trm_strategy_find("adasum");
+    step_of(&f, &layout, &adasum);
+    const double states = local.part[TRM_LAYOUT_STATES];
+    CU_ASSERT_EQUAL(topk.part[TRM_LAYOUT_STATES], sync.part[TRM_LAYOUT_STATES] + flat / node_ranks);
+    CU_ASSERT_EQUAL(states, sync.part[TRM_LAYOUT_STATES]);
+    CU_ASSERT_EQUAL(compressed.part[TRM_LAYOUT_STATES], states + 2 * flat / node_ranks); /* errors, last weights */
+    CU_ASSERT_EQUAL(diloco.part[TRM_LAYOUT_STATES], states + 2 * flat / node_ranks);
+    CU_ASSERT_EQUAL(adasum.part[TRM_LAYOUT_STATES], states + 3 * flat / node_ranks);
+    CU_ASSERT_EQUAL(local.part[TRM_LAYOUT_PARAMETERS], 2 * flat); /* a segment: weights, and their mean */
+    CU_ASSERT_EQUAL(trm_memory_allocated(), before);
+  }
+  close_all(&f);
+}
+
 /* Tied weights: a table of 64 tokens in the first and last stage; each receives the other's gradient. */
 static void test_tied(void)
 {
@@ -490,7 +577,8 @@ int main(void)
     {"schedules", test_schedules},   {"memory", test_memory},                 {"impossible", test_impossible},
     {"nodes", test_nodes},           {"traffic", test_traffic},               {"tied", test_tied},
     {"layouts on devices", test_device_layouts}, {"measuring devices", test_device_measurements},
-    {"two kinds of ranks", test_hybrid},
+    {"two kinds of ranks", test_hybrid},         {"exchanges", test_exchanges},
+    {"memory of exchanges", test_exchange_memory},
     CU_TEST_INFO_NULL,
   };
   return suite_run("plan", tests);

@@ -1,5 +1,7 @@
 /* Methods with local steps against straight loops in double precision, written from the papers; losses, failures and
  * stop requests; resuming in the middle of a round. On real ranks, and on virtual ones when there is one. */
+#include "mpi/compress/compressor_private.h"
+#include "mpi/sync/replicas_private.h"
 #include "replicas_job.h"
 
 /* -- the reference: all replicas in one place */
@@ -167,6 +169,16 @@ static double worst_distance(const float *w, const double *wanted, size_t n)
   return worst;
 }
 
+static double worst_difference(const float *a, const float *b, size_t n)
+{
+  double worst = 0;
+  for (size_t i = 0; i < n; i++) {
+    const double d = fabs((double)a[i] - (double)b[i]);
+    worst = d > worst || isnan(d) ? d : worst;
+  }
+  return worst;
+}
+
 static bool same_everywhere(struct trm_comm *comm, const float *w, size_t n)
 {
   int64_t sum = 0;
@@ -271,6 +283,72 @@ static void test_fragments(void)
   struct job job;
   CU_ASSERT_EQUAL(job_open(&job, &c, world), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "strategy.fragments"));
+}
+
+/* -- compressed exchanges */
+
+/* All elements are sent: the rules are those of the reference, whose weights are those of all replicas between rounds
+ * only if what each has moved is counted from the right weights. */
+static void test_whole_compression(void)
+{
+  for (int m = 0; m < METHODS; m++) {
+    struct setup c = setup_of(methods[m]);
+    if (strcmp(c.method, "adasum") == 0)
+      continue;
+    c.compress = TRM_COMPRESS_TOPK;
+    c.ratio = 1;
+    c.tau = 6;
+    c.decays_at = m == 1 ? 5 : -1;
+    for (c.fragments = 1; c.fragments <= 2; c.fragments++)
+      if (m != 1 || c.fragments == 1)
+        run_everywhere(c, check_against_reference);
+  }
+}
+
+/* Error feedback: with steps that do not depend on the weights, what the mean of the weights lacks is the mean of the
+ * errors that replicas keep, w(compressed) + 1/R sum over replicas of e = w(all sent). Statistics lack nothing. */
+static void check_error_feedback(const struct setup *c, struct trm_comm *comm)
+{
+  struct setup all = *c;
+  struct job job;
+  const size_t bytes = c->elements * sizeof(float);
+  float *whole = trm_alloc(bytes, "test"), *error = trm_alloc(bytes, "test");
+  all.compress = TRM_COMPRESS_NONE;
+  job_run(&all, comm, 2 * c->tau, whole);
+  job_start(&job, c, comm);
+  job_steps(&job, c, 2 * c->tau);
+  const struct replicas *r = replicas_of(&job.strategy);
+  const size_t low = r->slice.low, high = r->slice.high < trained_of(c) ? r->slice.high : trained_of(c);
+  double worst = 0, largest = 0;
+  if (r->compressor && low < high) {
+    memcpy(error, r->compressor->state[0], (high - low) * sizeof *error);
+    r->cross->ops->allreduce(r->cross, error, high - low, TRM_FLOAT, TRM_SUM);
+    for (size_t i = low; i < high; i++) {
+      const double e = (double)error[i - low] / r->count, d = (double)job.strategy.w[i] + e - (double)whole[i];
+      worst = fabs(d) > worst || isnan(d) ? fabs(d) : worst;
+      largest = fabs(e) > largest ? fabs(e) : largest;
+    }
+    CHECK(c, worst < 2e-6 && largest > 1e-3);
+  }
+  CHECK(c, worst_difference(job.strategy.w + trained_of(c), whole + trained_of(c), c->elements - trained_of(c)) < 2e-6);
+  comm->ops->barrier(comm);
+  strategy_end(&job.arrays);
+  trm_free(whole);
+  trm_free(error);
+}
+
+static void test_error_feedback(void)
+{
+  static const enum trm_compress compress[] = {TRM_COMPRESS_TOPK, TRM_COMPRESS_SIGN};
+  for (int i = 0; i < 2; i++) {
+    struct setup c = setup_of("local");
+    c.exact = true;
+    c.compress = compress[i];
+    c.ratio = 0.1;
+    run_everywhere(c, check_error_feedback);
+    c.share = TRM_SHARE_NONE; /* what the ranks of a replica sum is not compressed */
+    run_everywhere(c, check_error_feedback);
+  }
 }
 
 /* -- losses */
@@ -423,6 +501,11 @@ static void test_resume(void)
   c.fragments = 2;
   c.elements = 320;
   run_everywhere(c, check_resume);
+  c.compress = TRM_COMPRESS_TOPK;
+  c.ratio = 0.1;
+  run_everywhere(c, check_resume);
+  c.method = "local";
+  run_everywhere(c, check_resume);
 }
 
 int main(int argc, char **argv)
@@ -431,6 +514,8 @@ int main(int argc, char **argv)
     {"rules", test_rules},
     {"options", test_options},
     {"fragments", test_fragments},
+    {"compressed, all elements", test_whole_compression},
+    {"error feedback", test_error_feedback},
     {"losses", test_losses},
     {"resuming", test_resume},
     CU_TEST_INFO_NULL,

@@ -37,6 +37,7 @@ struct variant {
   bool sees_own;         /* a worker's weights have all gradients that it has sent */
   int zero, lanes, tau, servers, aggregate, groups, overlap, fragments;
   int slack;             /* at most; drawn */
+  enum trm_stale_rate rate;
 };
 
 static const struct variant variants[] = {
@@ -56,6 +57,7 @@ static const struct variant variants[] = {
   {.name = "adasum", .method = "adasum", .promise = PROMISE_NOTHING, .repeats = true, .tau = 2},
   {.name = "asgd", .method = "asgd", .promise = PROMISE_SUM, .sees_own = true},
   {.name = "asgd, tau 3", .method = "asgd", .promise = PROMISE_SUM, .tau = 3},
+  {.name = "asgd, rate by delay", .method = "asgd", .promise = PROMISE_NOTHING, .rate = TRM_STALE_RATE_DELAY},
   {.name = "asgd, one message a node", .method = "asgd", .promise = PROMISE_SUM, .aggregate = true},
   {.name = "asgd, servers", .method = "asgd", .promise = PROMISE_SUM, .sees_own = true, .servers = 2},
   {.name = "asgd, servers, tau 3", .method = "asgd", .promise = PROMISE_SUM, .servers = 1, .tau = 3},
@@ -67,6 +69,13 @@ static const struct variant variants[] = {
   {.name = "softsync", .method = "softsync", .promise = PROMISE_GROUPS},
   {.name = "softsync, servers", .method = "softsync", .promise = PROMISE_GROUPS, .servers = 1},
   {.name = "dcasgd", .method = "dcasgd", .promise = PROMISE_SUM, .sees_own = true},
+  {.name = "dana", .method = "dana", .promise = PROMISE_NOTHING},
+  {.name = "dana, servers", .method = "dana", .promise = PROMISE_NOTHING, .servers = 2},
+  {.name = "ormo", .method = "ormo", .promise = PROMISE_SUM, .sees_own = true},
+  {.name = "ormo, servers", .method = "ormo", .promise = PROMISE_SUM, .sees_own = true, .servers = 1},
+  {.name = "ringleader", .method = "ringleader", .promise = PROMISE_NOTHING},
+  {.name = "ringleader, servers", .method = "ringleader", .promise = PROMISE_NOTHING, .servers = 1},
+  {.name = "iaasgd", .method = "iaasgd", .promise = PROMISE_NOTHING},
   {.name = "ssp", .method = "ssp", .promise = PROMISE_SUM, .sees_own = true, .slack = 3},
   {.name = "ssp, slack 0", .method = "ssp", .promise = PROMISE_SUM, .repeats = true, .sees_own = true},
   {.name = "ssp, servers", .method = "ssp", .promise = PROMISE_SUM, .sees_own = true, .slack = 2, .servers = 1},
@@ -75,8 +84,15 @@ static const struct variant variants[] = {
   {.name = "easgd", .method = "easgd", .promise = PROMISE_CENTER},
   {.name = "easgd, tau 3, servers", .method = "easgd", .promise = PROMISE_CENTER, .tau = 3, .servers = 1},
   {.name = "eamsgd", .method = "eamsgd", .promise = PROMISE_NOTHING},
+  {.name = "fedasync, tau 2", .method = "fedasync", .promise = PROMISE_NOTHING, .tau = 2},
+  {.name = "fedbuff", .method = "fedbuff", .promise = PROMISE_SUM, .sees_own = true},
+  {.name = "fedbuff, tau 3, servers", .method = "fedbuff", .promise = PROMISE_NOTHING, .tau = 3, .servers = 1},
+  {.name = "asyncdiloco, tau 2", .method = "asyncdiloco", .promise = PROMISE_NOTHING, .tau = 2, .servers = 1},
+  {.name = "halos, tau 2", .method = "halos", .promise = PROMISE_NOTHING, .tau = 2, .groups = 3},
+  {.name = "halos, servers", .method = "halos", .promise = PROMISE_NOTHING, .servers = 1},
   {.name = "adpsgd", .method = "adpsgd", .promise = PROMISE_SHARE},
   {.name = "adpsgd, tau 3", .method = "adpsgd", .promise = PROMISE_SHARE, .tau = 3},
+  {.name = "a2cid2", .method = "a2cid2", .promise = PROMISE_NOTHING},
   {.name = "sgp", .method = "sgp", .promise = PROMISE_SHARE, .repeats = true},
   {.name = "sgp, tau 3", .method = "sgp", .promise = PROMISE_SHARE, .repeats = true, .tau = 3},
   {.name = "sgp, overlap", .method = "sgp", .promise = PROMISE_SHARE, .overlap = 1},
@@ -261,9 +277,8 @@ static void trial_draw(struct trial *t, uint64_t seed)
   t->by_rank = draw(t, 24, 3) == 0;
   t->share = draw(t, 9, 4) ? TRM_SHARE_NODE : TRM_SHARE_NONE;
   const unsigned takes = trm_strategy_find(v->method)->takes;
-  const bool has_states = t->gradients == PARABOLA && (is_synchronous(t) || (takes & TRM_TAKES_STATES)) &&
-                          !is_method(t, "eamsgd");
-  t->rule = has_states ? rules[draw(t, 10, 3)] : TRM_UPDATE_SGD;
+  const bool has_rules = is_synchronous(t) || (takes & TRM_TAKES_STATES && takes & TRM_TAKES_RULES);
+  t->rule = has_rules && t->gradients == PARABOLA ? rules[draw(t, 10, 3)] : TRM_UPDATE_SGD;
   t->bucket = 256 << draw(t, 11, 3);
   t->batches = 8 + (uint64_t)draw(t, 12, MAX_BATCHES - 7);
   t->middle = 1 + (uint64_t)draw(t, 13, (int)t->batches - 1);
@@ -305,10 +320,14 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
   o->strategy.slack = t->slack;
   o->strategy.splits = t->splits;
   o->strategy.overlap = v->overlap;
+  o->strategy.collect = 1;
+  o->strategy.global_every = 2;
+  o->strategy.global_rate = 1;
   o->strategy.fragments = v->fragments;
   o->strategy.replica = t->by_rank ? TRM_REPLICA_RANK : TRM_REPLICA_NODE;
   o->strategy.outer_rate = o->strategy.outer_momentum = -1;
   o->strategy.aggregate = v->aggregate ? TRM_AGGREGATE_NODE : TRM_AGGREGATE_NONE;
+  o->strategy.rate = v->rate;
   o->strategy.alpha = -1;
   o->strategy.lambda = t->gradients == PARABOLA ? 0.04 : 0;
   o->strategy.memory = 0.9;

@@ -34,6 +34,8 @@ static const struct recipe recipes[] = {
   {"linear 20 | tanh | linear 5", false,
    {.name = TRM_UPDATE_LAMB, .rate = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .decay = 0.1}},
   {"linear 20 | tanh | linear 5", false, {.name = TRM_UPDATE_LARS, .rate = 0.1, .trust = 0.01, .l2 = 0.01, .clip = 1}},
+  {"linear 20 | tanh | linear 7 | tanh | linear 5", false,
+   {.name = TRM_UPDATE_MUON, .rate = 0.02, .adamw_rate = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .clip = 1}},
   {"gpt layers=1 heads=2 dim=8 context=8 dropout=0.2", true,
    {.name = TRM_UPDATE_ADAMW, .rate = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .decay = 0.1, .clip = 1}},
 };

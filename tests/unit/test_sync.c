@@ -22,6 +22,22 @@ static double norm_of(const double *x, size_t low, size_t high)
   return sqrt(sum);
 }
 
+/* nadamw's combination of moment m and gradient x in update t */
+static double nadam_step(double beta1, uint64_t t, double m, double x)
+{
+  double mu = 0, before = 1, product = 1;
+  for (uint64_t i = 1; i <= t + 1; i++) {
+    before = product;
+    const double next = beta1 * (1 - 0.5 * pow(0.96, 0.004 * (double)i));
+    product *= next;
+    if (i == t)
+      mu = next;
+    else if (i > t)
+      m *= next;
+  }
+  return m / (1 - product) + (1 - mu) * x / (1 - before);
+}
+
 /* Applies the rule to elements [low, high) of one tensor. x: clipped gradients. */
 static void reference_update(struct reference *r, const struct trm_update *u, const struct trm_optimizer *optimizer,
                              bool vector, uint64_t step, double *x, size_t low, size_t high)
@@ -53,7 +69,15 @@ static void reference_update(struct reference *r, const struct trm_update *u, co
       *m += x[i] * x[i];
       *w -= rate * x[i] / (sqrt(*m) + (double)u->epsilon);
       break;
+    case TRM_UPDATE_MUON:
     case TRM_UPDATE_RULES:
+      break;
+    case TRM_UPDATE_NADAMW:
+      *m = (double)u->beta1 * *m + (1 - (double)u->beta1) * x[i];
+      *v = (double)u->beta2 * *v + (1 - (double)u->beta2) * x[i] * x[i];
+      *w -= rate * (nadam_step((double)u->beta1, step + 1, *m, x[i]) /
+                      (sqrt(*v / (1 - pow((double)u->beta2, (double)step + 1))) + (double)u->epsilon) +
+                    decay * *w);
       break;
     case TRM_UPDATE_ADAM:
     case TRM_UPDATE_ADAMW:
@@ -296,6 +320,43 @@ static void test_early(void)
   CU_ASSERT_TRUE(world->size >= 1);
 }
 
+/* The sum of the losses is late, those of the buckets are not: nothing is updated before it is known. */
+static struct trm_request **late;
+static const struct trm_comm_ops *of_late;
+
+static bool test_others(struct trm_request **request)
+{
+  return request != late && of_late->test(request);
+}
+
+static void test_late_losses(void)
+{
+  const struct setup c = {.rule = TRM_UPDATE_SGD, .share = TRM_SHARE_NODE, .node_size = 1, .bucket = 4096,
+                          .elements = 65536};
+  struct job job;
+  if (world->size == 1)
+    return;
+  job_start(&job, &c, world);
+  strategy_restore_initial(&job.strategy, initial);
+  struct trm_strategy *s = &job.strategy;
+  struct sync *sync = s->impl;
+  struct trm_loss_sums sums = {.loss = 1, .rows = 1};
+  of_late = sync->cross[0]->ops;
+  struct trm_comm_ops ops = *of_late;
+  ops.test = test_others;
+  late = &sync->losses[0].request;
+  sync->cross[0]->ops = &ops;
+  s->rate = 0.1;
+  CHECK(&c, s->ops->grad_ready(s, 0, c.elements, &sums) == TRM_OK);
+  while (sync->arrived < sync->buckets)
+    s->ops->part_ready(s, c.elements, &sums);
+  CHECK(&c, sync->buckets > 1 && sync->updated == 0);
+  sync->cross[0]->ops = of_late;
+  s->ops->part_ready(s, c.elements, &sums);
+  CHECK(&c, s->ops->step(s, 0.1, &sums) == TRM_OK && sums.loss == world->size);
+  strategy_end(&job.arrays);
+}
+
 /* Nodes of unequal numbers of ranks share weights, too: in each node every element has one owner, all ranks but those
  * of the largest node have more than one, and a rank sends to one rank of each other node at a time. */
 static void test_uneven(void)
@@ -354,6 +415,7 @@ int main(int argc, char **argv)
     {"sizes and buckets", test_shapes},
     {"all-reduce during the backward pass", test_overlap},
     {"updates during the backward pass", test_early},
+    {"losses that are late", test_late_losses},
     {"nodes of unequal numbers of ranks", test_uneven},
     {"private memory, devices", test_private},
     CU_TEST_INFO_NULL,

@@ -326,6 +326,49 @@ static void test_share(void)
   run_all(check_share);
 }
 
+/* Rank 0 announces at 2 ms what rank 1 waits for until 3 ms, and rank 2 until 1 ms; rank 3 for what has come, and
+ * rank 4 until the very time. Waits that have ended leave nothing behind: rank 1 sleeps on. */
+static int check_wait_at_most(struct trm_comm *comm, void *context)
+{
+  static const double until[] = {0, 3e-3, 1e-3, 9e-3, 2e-3};
+  struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
+  struct trm_shared shared;
+  CU_ASSERT_EQUAL_FATAL(
+    node->ops->share(node, node->rank == 0 ? sizeof(struct tally) : 0, TRM_MEMORY_BUFFERS, &shared), TRM_OK);
+  struct tally *tally = shared.base[0];
+  struct reached told = {&tally->arrived, 1};
+  const double began = comm->ops->clock(comm);
+  if (comm->rank == 0) {
+    comm->ops->sleep_until(comm, began + 2e-3, false);
+    trm_counter_add(node, &tally->arrived, 1);
+  } else if (comm->rank == 3) {
+    comm->ops->sleep_until(comm, began + 5e-3, false);
+    CU_ASSERT(node->ops->wait_at_most(node, has_reached, &told, began + until[3]));
+    CU_ASSERT(node->ops->wait_at_most(node, has_reached, &told, 0));
+    CU_ASSERT_DOUBLE_EQUAL(comm->ops->clock(comm), began + 5e-3, 1e-9);
+  } else if (comm->rank < 5) {
+    const bool met = node->ops->wait_at_most(node, has_reached, &told, began + until[comm->rank]);
+    CU_ASSERT(comm->rank == 4 || met == (comm->rank == 1));
+    CU_ASSERT_DOUBLE_EQUAL(comm->ops->clock(comm), began + (comm->rank == 2 ? 1e-3 : 2e-3), 1e-9);
+  }
+  if (comm->rank == 1) {
+    comm->ops->sleep_until(comm, began + 8e-3, false);
+    CU_ASSERT_DOUBLE_EQUAL(comm->ops->clock(comm), began + 8e-3, 1e-9);
+  }
+  node->ops->barrier(node);
+  node->ops->unshare(node, &shared);
+  node->ops->release(node);
+  (void)context;
+  return TRM_OK;
+}
+
+static void test_wait_at_most(void)
+{
+  struct trm_virtual_plan plan = plain;
+  plan.ranks = plan.ranks_per_node = 5;
+  run(plan, check_wait_at_most, NULL);
+}
+
 /* -- windows */
 
 static int check_windows(struct trm_comm *comm, void *context)
@@ -786,6 +829,7 @@ int main(void)
     {"status", test_status},
     {"messages", test_messages},
     {"share, counters, locks", test_share},
+    {"wait_at_most", test_wait_at_most},
     {"windows", test_windows},
     {"calls", test_calls},
     {"virtual time", test_time},

@@ -3,7 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "mpi/real.h"
 #include "mpi/sync/sync.h"
+#include "mpi/sync/zero_private.h"
 #include "zero_job.h"
 
 enum { STEPS = 10 };
@@ -206,7 +208,8 @@ static void test_device_bytes(void)
   job_close(&job);
 }
 
-/* Nodes of one and two ranks, and all ranks on one node: with and without shared memory. */
+/* Nodes of one, two and three ranks, uneven where these do not divide the ranks, and all ranks on one node: with and
+ * without shared memory. */
 static void test_nodes(void)
 {
   struct setup c = {.text = gpt,
@@ -217,7 +220,7 @@ static void test_nodes(void)
                     .bucket = "1k",
                     .batch = 12,
                     .accumulate = 2};
-  for (c.node_size = 0; c.node_size <= 2; c.node_size++) {
+  for (c.node_size = 0; c.node_size <= 3; c.node_size++) {
     check(&c);
     c.share = "none";
     check(&c);
@@ -241,6 +244,43 @@ static void test_nodes(void)
   check(&c);
   c.pretends = 1;
   check(&c);
+}
+
+/* Sharded over all ranks, each number of the weights and of the gradients crosses the network once for each other node,
+ * whatever numbers of ranks the nodes have. */
+static void test_bytes_between_nodes(void)
+{
+  struct setup c = {.text = mlp,
+                    .spec = &vectors,
+                    .optim = {"optim.name", "sgd"},
+                    .share = "node",
+                    .bucket = "1k",
+                    .batch = 12,
+                    .accumulate = 3};
+  for (c.node_size = 1; c.node_size <= 4 && c.node_size < world->size; c.node_size++)
+    for (c.zero = 1; c.zero <= 3; c.zero++) {
+      struct job job;
+      struct trm_loss_sums sums;
+      int64_t sent[2];
+      job_open(&job, &c, c.zero, world);
+      initial_weights(&job);
+      const struct zero *z = job.strategy.impl;
+      for (int i = 0; i < 2; i++) {
+        CHECK(&c, step(&job, (uint64_t)i, 1, &sums) == TRM_OK);
+        zero_weights_wait(&job.strategy);
+        sent[i] = (int64_t)trm_comm_sent_between_nodes(world);
+      }
+      sent[0] = sent[1] - sent[0];
+      world->ops->allreduce(world, sent, 1, TRM_INT64, TRM_SUM);
+      const int64_t nodes = (world->size + c.node_size - 1) / c.node_size;
+      const int64_t array = (nodes - 1) * world->size * (int64_t)(z->shard_size * sizeof(float)); /* with padding */
+      const int64_t scatters = c.zero == 1 ? 1 : 3;
+      if (c.zero < 3)
+        CHECK(&c, sent[0] == (1 + scatters) * array);
+      else /* each pass gathers what is not in a buffer yet */
+        CHECK(&c, sent[0] >= (1 + scatters) * array && sent[0] <= (6 + scatters) * array);
+      job_close(&job);
+    }
 }
 
 /* -- norms across several stages of a model */
@@ -300,6 +340,7 @@ int main(int argc, char **argv)
     {"accumulation", test_accumulate},
     {"recomputation, offload", test_recompute},
     {"nodes", test_nodes},
+    {"bytes between nodes", test_bytes_between_nodes},
     {"norms across stages", test_norms},
     {"trust ratios of sharded tensors", test_ratios},
     {"a device with separate memory", test_devices},

@@ -1,8 +1,8 @@
 /* Batch normalization (Ioffe & Szegedy 2015) of images (C, H, W) or vectors (C), as torch.nn.BatchNorm2d and 1d.
  *
- * Training normalizes by the statistics of the batch: with sync=yes those of all ranks that compute parts of it at the
- * same time, otherwise of this rank's part. Evaluation takes running statistics, which training moves towards those of
- * the batch:  running += momentum * (batch - running), the variance of the batch unbiased.
+ * Training normalizes by the statistics of the batch: with sync=yes those of all ranks and lanes that compute parts
+ * of it at the same time, otherwise of this rank's or lane's part. Evaluation takes running statistics, which training
+ * moves towards those of the batch:  running += momentum * (batch - running), the variance of the batch unbiased.
  * A pass writes its moments to the statistics' gradient, weighted with its part of the global batch; they are summed as
  * gradients are, and the optimizer averages (nn/optimizer.h). All ranks so have the same running statistics, whatever
  * the division of the batch. */
@@ -15,7 +15,8 @@
 #include "nn/sharding.h"
 
 enum { GAIN, BIAS, MEAN, VARIANCE };
-enum { MOMENTS, SUMS, PARTS }; /* in the workspace, (2, C) each; sync: then the count, two floats */
+/* In the workspace, (2, C) each; BATCH_SUMS: synced, those over the whole batch. Behind them its count, two floats. */
+enum { MOMENTS, SUMS, BATCH_SUMS, PARTS };
 
 struct batch_norm {
   float epsilon, momentum;
@@ -33,6 +34,13 @@ static int batch_norm_create(struct trm_layer *layer, const struct trm_arguments
   return trm_argument_bool(layer, arguments, "sync", &s->sync);
 }
 
+static void batch_norm_set_channels(struct trm_layer *layer)
+{
+  const size_t c = layer->in.size[0];
+  layer->workspace_fixed = PARTS * 2 * c + 2;
+  layer->batch_sums = ((const struct batch_norm *)layer->settings)->sync ? 2 * c + 1 : 0;
+}
+
 static int batch_norm_shape(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_dense(layer));
@@ -41,7 +49,7 @@ static int batch_norm_shape(struct trm_layer *layer)
                      trm_layer_text(layer), trm_shape_text(&layer->in));
   const struct trm_shape channels = {.dims = 1, .size = {layer->in.size[0]}};
   layer->out = layer->in;
-  layer->workspace_fixed = PARTS * 2 * channels.size[0] + 2;
+  batch_norm_set_channels(layer);
   trm_layer_add_parameter(layer, "weight", &channels, TRM_INIT_ONE, 0);
   trm_layer_add_parameter(layer, "bias", &channels, TRM_INIT_ZERO, 0);
   trm_layer_add_parameter(layer, "running_mean", &channels, TRM_INIT_ZERO, 0);
@@ -74,60 +82,101 @@ static bool batch_norm_is_synced(const struct trm_layer *layer, const struct trm
   return ((const struct batch_norm *)layer->settings)->sync && pass->reduce;
 }
 
-/* Sums (2, C) floats of the device over the ranks: plainly, or, for moments, merged into those of all *count values. */
-static void batch_norm_sum_ranks(const struct trm_layer *layer, const struct trm_pass *pass, float *on_device,
-                                 double *count)
-{
-  const size_t c = layer->in.size[0];
-  float *both = trm_alloc(2 * c * sizeof *both, "statistics");
-  double *sum = trm_alloc((2 * c + 1) * sizeof *sum, "statistics");
-  pass->device->ops->download(pass->device, both, on_device, 2 * c * sizeof *both);
-  for (size_t k = 0; k < c; k++) {
-    const double first = (double)both[k], second = (double)both[c + k];
-    sum[k] = count ? *count * first : first;
-    sum[c + k] = count ? second + *count * first * first : second;
-  }
-  sum[2 * c] = count ? *count : 0;
-  pass->reduce(pass->reduce_context, sum, 2 * c + 1);
-  if (count)
-    *count = sum[2 * c];
-  for (size_t k = 0; k < c; k++) {
-    const double mean = count ? sum[k] / *count : 0;
-    both[k] = (float)(count ? mean : sum[k]);
-    both[c + k] = (float)(count ? fmax(sum[c + k] - *count * mean * mean, 0) : sum[c + k]);
-  }
-  pass->device->ops->upload(pass->device, on_device, both, 2 * c * sizeof *both);
-  trm_free(both);
-  trm_free(sum);
-}
-
-/* The count over all ranks, which forward writes and backward reads, in device memory. */
-static double *batch_norm_ranks_count(const struct trm_layer *layer, float *work)
+/* The count over the whole batch, which forward writes and backward reads, in device memory. */
+static double *batch_norm_batch_count(const struct trm_layer *layer, float *work)
 {
   return (double *)batch_norm_workspace(layer, work, PARTS);
+}
+
+static void batch_norm_compute_moments(const struct trm_layer *layer, const struct trm_pass *pass, const void *x,
+                                       float *work)
+{
+  pass->device->ops->batch_norm_moments(pass->device, &(struct trm_batch_norm_moments){
+    .bn = batch_norm_of(layer, 1), .x = x, .moments = batch_norm_workspace(layer, work, MOMENTS), .b = layer->rows,
+    .type = layer->values});
+}
+
+/* The call's constants in backward: the count is that of the moments. */
+static struct trm_batch_norm batch_norm_of_backward(const struct trm_layer *layer, const struct trm_pass *pass,
+                                                    float *work)
+{
+  struct trm_batch_norm norm = batch_norm_of(layer, 0);
+  if (batch_norm_is_synced(layer, pass))
+    norm.counted = batch_norm_batch_count(layer, work);
+  else
+    norm.count = (double)(layer->rows * norm.size);
+  return norm;
+}
+
+/* Sums of the gradient over this pass's rows. */
+static void batch_norm_compute_sums(const struct trm_layer *layer, const struct trm_pass *pass, const void *x,
+                                    const void *dy, float *work)
+{
+  const float *moments = batch_norm_workspace(layer, work, MOMENTS);
+  const struct trm_batch_norm norm = batch_norm_of_backward(layer, pass, work);
+  pass->device->ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
+    .bn = norm, .x = x, .mean = moments, .square = moments + norm.channels, .dy = dy,
+    .sums = batch_norm_workspace(layer, work, SUMS), .b = layer->rows, .type = layer->values});
+}
+
+/* Before forward sums (2 C + 1): sum and sum of squares of each channel, count. Before backward (2 C): of the
+ * gradient. */
+static void batch_norm_batch_sums(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *dy,
+                                  float *work, double *sums)
+{
+  const size_t c = layer->in.size[0];
+  const double count = (double)(layer->rows * batch_norm_of(layer, 1).size);
+  float *both = trm_alloc(2 * c * sizeof *both, "statistics");
+  if (dy)
+    batch_norm_compute_sums(layer, pass, x, dy, work);
+  else
+    batch_norm_compute_moments(layer, pass, x, work);
+  pass->device->ops->download(pass->device, both, batch_norm_workspace(layer, work, dy ? SUMS : MOMENTS),
+                              2 * c * sizeof *both);
+  for (size_t k = 0; k < c; k++) {
+    const double first = (double)both[k], second = (double)both[c + k];
+    sums[k] = dy ? first : count * first;
+    sums[c + k] = dy ? second : second + count * first * first;
+  }
+  sums[2 * c] = dy ? 0 : count;
+  trm_free(both);
+}
+
+static void batch_norm_take_batch_sums(struct trm_layer *layer, const struct trm_pass *pass, bool backward,
+                                       const double *sums, float *work)
+{
+  const size_t c = layer->in.size[0];
+  const double count = sums[2 * c];
+  float *both = trm_alloc(2 * c * sizeof *both, "statistics");
+  for (size_t k = 0; k < c; k++) {
+    const double mean = backward ? 0 : sums[k] / count;
+    both[k] = (float)(backward ? sums[k] : mean);
+    both[c + k] = (float)(backward ? sums[c + k] : fmax(sums[c + k] - count * mean * mean, 0));
+  }
+  pass->device->ops->upload(pass->device, batch_norm_workspace(layer, work, backward ? BATCH_SUMS : MOMENTS), both,
+                            2 * c * sizeof *both);
+  if (!backward)
+    pass->device->ops->upload(pass->device, batch_norm_batch_count(layer, work), &count, sizeof count);
+  trm_free(both);
 }
 
 static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, S) */,
                                void *y /* (B, C, S) */, float *work)
 {
-  const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *p = layer->parameter;
   const size_t b = layer->rows;
   struct trm_batch_norm norm = batch_norm_of(layer, 1);
   const float *mean = p[MEAN].w, *square = p[VARIANCE].w;
   if (pass->training) {
-    float *moments = batch_norm_workspace(layer, work, MOMENTS);
+    if (batch_norm_is_synced(layer, pass))
+      norm.counted = batch_norm_batch_count(layer, work);
+    else
+      batch_norm_compute_moments(layer, pass, x, work);
     norm.count = (double)(b * norm.size);
-    ops->batch_norm_moments(pass->device, &(struct trm_batch_norm_moments){
-      .bn = norm, .x = x, .moments = moments, .b = b, .type = layer->values});
-    if (batch_norm_is_synced(layer, pass)) {
-      batch_norm_sum_ranks(layer, pass, moments, &norm.count);
-      ops->upload(pass->device, batch_norm_ranks_count(layer, work), &norm.count, sizeof norm.count);
-    }
-    mean = moments;
-    square = moments + norm.channels;
+    mean = batch_norm_workspace(layer, work, MOMENTS);
+    square = mean + norm.channels;
   }
-  ops->batch_norm_forward(pass->device, &(struct trm_batch_norm_forward){
+  pass->device->ops->batch_norm_forward(pass->device, &(struct trm_batch_norm_forward){
     .bn = norm, .x = x, .mean = mean, .square = square, .w = p[GAIN].w, .bias = p[BIAS].w, .y = y, .b = b,
     .type = layer->values});
 }
@@ -139,25 +188,20 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
   const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *p = layer->parameter;
   const size_t b = layer->rows;
-  struct trm_batch_norm norm = batch_norm_of(layer, 0);
-  const size_t c = norm.channels;
-  if (batch_norm_is_synced(layer, pass))
-    norm.counted = batch_norm_ranks_count(layer, work);
-  else
-    norm.count = (double)(b * norm.size);
-  float *moments = batch_norm_workspace(layer, work, MOMENTS), *sums = batch_norm_workspace(layer, work, SUMS);
-  ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
-    .bn = norm, .x = x, .mean = moments, .square = moments + c, .dy = dy, .sums = sums, .b = b, .type = layer->values});
+  const bool synced = batch_norm_is_synced(layer, pass);
+  const struct trm_batch_norm norm = batch_norm_of_backward(layer, pass, work);
+  const float *moments = batch_norm_workspace(layer, work, MOMENTS), *sums = batch_norm_workspace(layer, work, SUMS);
+  if (!synced)
+    batch_norm_compute_sums(layer, pass, x, dy, work);
   if (b) /* the moments count by this pass's share of the batch */
     ops->batch_norm_gradients(pass->device, &(struct trm_batch_norm_gradients){
       .bn = norm, .sums = sums, .moments = moments, .share = (double)pass->input->rows * (double)pass->scale,
       .beta = pass->beta, .dw = p[GAIN].g, .db = p[BIAS].g, .dmean = p[MEAN].g, .dvariance = p[VARIANCE].g});
-  if (batch_norm_is_synced(layer, pass))
-    batch_norm_sum_ranks(layer, pass, sums, NULL);
   if (dx)
     ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
-      .bn = norm, .x = x, .mean = moments, .square = moments + c, .w = p[GAIN].w, .dy = dy, .sums = sums,
-      .dx = dx, .b = b, .type = layer->values});
+      .bn = norm, .x = x, .mean = moments, .square = moments + norm.channels, .w = p[GAIN].w, .dy = dy,
+      .sums = synced ? batch_norm_workspace(layer, work, BATCH_SUMS) : sums, .dx = dx, .b = b,
+      .type = layer->values});
 }
 
 static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -177,7 +221,7 @@ static int batch_norm_shard(struct trm_layer *layer, struct trm_shard_request *r
   for (int p = 0; current.kind == TRM_SHARDED_BY_FEATURE && p < layer->parameters; p++)
     trm_shard_parameter(request, &layer->parameter[p], 0, current.groups, current.units);
   TRM_CHECK(trm_shard_like_input(layer, request));
-  layer->workspace_fixed = PARTS * 2 * layer->in.size[0] + 2;
+  batch_norm_set_channels(layer);
   return TRM_OK;
 }
 
@@ -190,12 +234,13 @@ const struct trm_layer_ops layer_batch_norm = {
   .shape = batch_norm_shape,
   .forward = batch_norm_forward,
   .backward = batch_norm_backward,
+  .batch_sums = batch_norm_batch_sums,
+  .take_batch_sums = batch_norm_take_batch_sums,
   .cost_per_value = {.flop = 6, .bytes = 3 * sizeof(float)},
   .export_graph = batch_norm_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = batch_norm_shard,
   .keeps_input = true,
   .in_place = true,
-  .is_collective = true,
   .removes_bias = true,
 };

@@ -1,0 +1,36 @@
+# Read by run.sh of every experiment.
+#
+#   run.sh            the full form; needs fashion.h5 (trireme data import mnist FOLDER --out=fashion.h5) in this folder
+#   run.sh --short    a part of it in seconds, on rendered digits, which it makes
+#
+# Both leave their runs in OUT (runs/NAME), and compare the results with expected.json. TRIREME: the program. The full
+# form replaces the experiment's table.md and picture.svg.
+set -eu
+: "${TRIREME:=trireme}" "${OUT:=runs/$(basename "$here")}"
+form=full
+data=fashion.h5
+[ "${1:-}" != --short ] || { form=short; data=digits.h5; }
+export TRIREME
+if [ $form = short ]; then
+  [ -e digits.h5 ] || "$TRIREME" data make digits --out=digits.h5 --train=6000 --test=1000 2> /dev/null
+fi
+
+# sweep NAME OPTION...: trireme sweep of config.yaml in OUT/NAME, with the data
+sweep() {
+  local name=$1
+  shift
+  [ -e "$data" ] || { echo "$data is missing: trireme data import mnist FOLDER --out=$data" >&2; exit 2; }
+  "$TRIREME" sweep "$here/config.yaml" --data.file="$data" --dir="$OUT/$name" "$@" 2> "$OUT-$name.log" ||
+    { cat "$OUT-$name.log" >&2; exit 1; }
+}
+mkdir -p "$(dirname "$OUT")"
+
+# finish: of the full form, copies table and picture of the sweep "main"; compares with expected.json
+finish() {
+  if [ $form = full ]; then
+    for file in table.md picture.svg; do
+      [ ! -e "$OUT/main/$file" ] || cp "$OUT/main/$file" "$here/$file"
+    done
+  fi
+  bash "$here/../check.sh" "$here/expected.json" "$OUT" $form
+}

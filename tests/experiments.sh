@@ -1,0 +1,27 @@
+#!/bin/bash
+# The short forms of all experiments that have expected results: their relations hold. Not a test of make check, since
+# together they take minutes.
+set -u
+. "$(dirname "$0")/lib.sh"
+TRIREME=$(realpath "$TRIREME")
+export TRIREME
+from=$(cd "$top_srcdir/experiments" && pwd)
+scratch
+for folder in "$from"/[0-9]*; do
+  [ -e "$folder/expected.json" ] || continue
+  timeout -k 10 300 bash "$folder/run.sh" --short > log 2>&1 || { cat log; fail "${folder##*/}"; }
+  pass "${folder##*/}: $(grep -c '^holds' log) relations"
+done
+# A relation that does not hold, a row that is not there, and a metric that is not there are failures.
+mkdir -p wrong/main
+printf 'variant,test_accuracy\na,0.5\n' > wrong/main/results.csv
+for line in '"row": "variant=a", "metric": "test_accuracy", "relation": ">", "value": 0.6' \
+  '"row": "variant=b", "metric": "test_accuracy", "relation": ">", "value": 0.1' \
+  '"row": "variant=a", "metric": "test_loss", "relation": ">", "value": 0.1'; do
+  echo "[{\"says\": \"x\", $line}]" > wrong.json
+  ! bash "$from/check.sh" wrong.json wrong > log || { cat log; fail "check.sh passes $line"; }
+done
+echo '[{"says": "x", "row": "variant=a", "metric": "test_accuracy", "relation": "=", "value": 0.51, "tolerance": 0.02}]' > right.json
+bash "$from/check.sh" right.json wrong > log || { cat log; fail "check.sh"; }
+pass "check.sh finds what differs"
+finish

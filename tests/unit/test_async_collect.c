@@ -1,0 +1,232 @@
+/* Methods whose parameter server collects gradients of several workers: one worker is serial training, bit for bit; on
+ * the virtual network, where workers differ in speed, weights and stalenesses are those of a straight loop in double
+ * precision, written from the papers, over the same order of arrivals; on one node, on several, without shared memory,
+ * and with a dedicated server. */
+#include "async_race.h"
+
+/* -- one worker */
+
+static void test_alone(void)
+{
+  static const char *const methods[] = {"ringleader", "iaasgd"};
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM; rule++)
+    for (int clips = 0; clips < 2; clips++) {
+      const double clip = clips ? 30 : 0;
+      const size_t n = SERVER_CHUNK + 4096;
+      for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        check_alone(&(struct setup){methods[i], rule, clip, .elements = n});
+      if (rule <= TRM_UPDATE_MOMENTUM)
+        check_alone(&(struct setup){"ormo", rule, clip, .elements = n, .l2 = clips ? 0.125 : 0});
+    }
+}
+
+/* -- straight loops: arrivals change w, and tell whether the worker gets it */
+
+/* A worker's gradients in a table, and the number of updates of the weights they are of. */
+struct row {
+  double sum[ELEMENTS];
+  int count;
+  uint64_t version;
+};
+
+struct loop {
+  const struct race *race;
+  double w[ELEMENTS], v[ELEMENTS];
+  uint64_t clock;
+  struct row table[2][MAX_WORKERS]; /* that of the round; of the next */
+  bool updated[MAX_WORKERS];
+  int updates; /* left in the round */
+};
+
+/* Statistics move towards g; trained elements by -rate * g. */
+static void loop_move(struct loop *l, double rate, const double *g)
+{
+  for (size_t i = 0; i < ELEMENTS; i++)
+    l->w[i] += i < trained_of(ELEMENTS) ? -rate * g[i] : (double)STATISTIC_MOMENTUM * (g[i] - l->w[i]);
+}
+
+/* OrMo: of what a gradient adds to v and takes from w in all steps of the rows of buckets. */
+static bool loop_ormo(struct loop *l, uint64_t seen, double rate, const double *g)
+{
+  const struct setup *c = &l->race->setup;
+  const uint64_t n = (uint64_t)l->race->workers, bucket = (l->clock + n - 1) / n, of = (seen + n - 1) / n;
+  const double beta = c->rule == TRM_UPDATE_MOMENTUM ? (double)MOMENTUM : 0, delay = (double)(l->clock - seen);
+  double share = 1, power = 1, sum = 1, moved[ELEMENTS];
+  if (c->rate == TRM_STALE_RATE_DIVIDED)
+    share = 1 / fmax(1, delay);
+  if (c->rate == TRM_STALE_RATE_DELAY)
+    share = (double)n / fmax((double)n, delay);
+  for (uint64_t b = of; b < bucket; b++)
+    sum += power *= beta;
+  for (size_t i = 0; i < trained_of(ELEMENTS) && l->clock > 0 && bucket > (l->clock - 1 + n - 1) / n; i++) {
+    l->w[i] -= rate * beta * l->v[i];
+    l->v[i] *= beta;
+  }
+  for (size_t i = 0; i < ELEMENTS; i++) {
+    const double trained = i < trained_of(ELEMENTS) ? share : 1;
+    l->v[i] += trained * power * g[i];
+    moved[i] = trained < 1 || i < trained_of(ELEMENTS) ? trained * sum * g[i] : g[i];
+  }
+  loop_move(l, rate, moved);
+  l->clock++;
+  return true;
+}
+
+/* w moves by the mean of the rows' means; none has missed more than `most` updates. */
+static void loop_aggregate(struct loop *l, double rate, uint64_t most)
+{
+  const int n = l->race->workers;
+  double mean[ELEMENTS] = {0};
+  for (int k = 0; k < n; k++) {
+    const struct row *row = &l->table[0][k];
+    CHECK(&l->race->setup, row->count > 0 && l->clock - row->version <= most);
+    for (size_t i = 0; i < ELEMENTS; i++)
+      mean[i] += row->sum[i] / row->count / n;
+  }
+  loop_move(l, rate, mean);
+  l->clock++;
+}
+
+static void loop_collect(struct loop *l, struct row *row, uint64_t version, const double *g)
+{
+  CHECK(&l->race->setup, row->count == 0 || row->version == version); /* a row is of one version of the weights */
+  row->version = version;
+  row->count++;
+  for (size_t i = 0; i < ELEMENTS; i++)
+    row->sum[i] += g[i];
+}
+
+/* Ringleader ASGD, algorithm 1. */
+static bool loop_ringleader(struct loop *l, int worker, uint64_t seen, double rate, const double *g)
+{
+  const int n = l->race->workers;
+  int given = 0;
+  if (l->updates > 0 && l->updated[worker]) {
+    loop_collect(l, &l->table[1][worker], seen, g);
+    return false;
+  }
+  loop_collect(l, &l->table[0][worker], seen, g);
+  for (int k = 0; k < n; k++)
+    given += l->table[0][k].count > 0;
+  if (given < n)
+    return false;
+  if (l->updates == 0)
+    l->updates = n;
+  loop_aggregate(l, rate, 2 * (uint64_t)n - 2);
+  l->updated[worker] = true;
+  if (--l->updates == 0) {
+    memcpy(l->table[0], l->table[1], sizeof l->table[0]);
+    memset(l->table[1], 0, sizeof l->table[1]);
+    memset(l->updated, 0, sizeof l->updated);
+  }
+  return true;
+}
+
+static bool loop_iaasgd(struct loop *l, int worker, uint64_t seen, double rate, const double *g)
+{
+  struct row *row = &l->table[0][worker];
+  int given = 0;
+  memset(row, 0, sizeof *row);
+  loop_collect(l, row, seen, g);
+  for (int k = 0; k < l->race->workers; k++)
+    given += l->table[0][k].count > 0;
+  if (given == l->race->workers)
+    loop_aggregate(l, rate, UINT64_MAX);
+  return true;
+}
+
+static void check_loop(const struct race *race)
+{
+  const struct setup *c = &race->setup;
+  static struct loop l;
+  static double g[ELEMENTS], view[MAX_WORKERS][ELEMENTS];
+  struct trm_staleness staleness[MAX_WORKERS] = {0};
+  uint64_t seen[MAX_WORKERS] = {0};
+  memset(&l, 0, sizeof l);
+  l.race = race;
+  for (int i = 0; i < ELEMENTS; i++) {
+    l.w[i] = (double)initial((size_t)i);
+    for (int k = 0; k < MAX_WORKERS; k++)
+      view[k][i] = l.w[i];
+  }
+  for (int e = 0; e < race->events; e++) {
+    const int k = race->event[e].worker;
+    const double rate = rate_of(race->event[e].batch);
+    bool replies;
+    trm_staleness_add(&staleness[k], l.clock - seen[k]);
+    loop_gradient(race, race->event[e].batch, view[k], g);
+    if (strcmp(c->method, "ormo") == 0)
+      replies = loop_ormo(&l, seen[k], rate, g);
+    else if (strcmp(c->method, "ringleader") == 0)
+      replies = loop_ringleader(&l, k, seen[k], rate, g);
+    else
+      replies = loop_iaasgd(&l, k, seen[k], rate, g);
+    if (replies) {
+      memcpy(view[k], l.w, sizeof view[k]);
+      seen[k] = l.clock;
+    }
+  }
+  double away = 0;
+  for (int i = 0; i < ELEMENTS; i++)
+    away = fmax(away, isfinite(race->w[i]) ? fabs((double)race->w[i] - l.w[i]) : INFINITY);
+  CHECK(c, away < 1e-5);
+  for (int k = 0; k < race->workers; k++)
+    CHECK(c, memcmp(&staleness[k], &race->staleness[k], sizeof *staleness) == 0);
+}
+
+static const struct race races[] = {
+  {.setup = {.method = "ormo", .rule = TRM_UPDATE_MOMENTUM}, .ranks = 4},
+  {.setup = {.method = "ormo", .rule = TRM_UPDATE_MOMENTUM, .rate = TRM_STALE_RATE_DELAY}, .ranks = 5},
+  {.setup = {.method = "ormo", .rule = TRM_UPDATE_MOMENTUM, .rate = TRM_STALE_RATE_DIVIDED, .clip = 8, .l2 = 0.125},
+   .ranks = 3},
+  {.setup = {.method = "ormo", .clip = 8}, .ranks = 4},
+  {.setup = {.method = "ringleader"}, .ranks = 4},
+  {.setup = {.method = "ringleader", .clip = 8}, .ranks = 6},
+  {.setup = {.method = "iaasgd"}, .ranks = 3},
+  {.setup = {.method = "iaasgd", .clip = 8}, .ranks = 5},
+};
+enum { RACES = sizeof races / sizeof *races };
+
+static void test_rules(void)
+{
+  for (int r = 0; r < RACES; r++)
+    for (enum layout layout = 0; layout < LAYOUTS; layout++)
+      for (int slow = 0; slow < 2; slow++) {
+        struct race race = races[r];
+        race.one_is_slow = slow;
+        race.setup.layout = layout;
+        race_run(&race);
+        check_loop(&race);
+        const uint64_t n = (uint64_t)race.workers;
+        if (strcmp(race.setup.method, "ringleader") == 0)
+          CHECK(&race.setup, race_delay(&race) <= 2 * n - 2 && race_delay(&race) >= n - 1);
+      }
+}
+
+/* A checkpoint has the tables: test_async_methods.sh and virtual.sh. */
+static void test_refusals(void)
+{
+  const struct setup c = {.method = "ormo", .rule = TRM_UPDATE_NESTEROV, .elements = ELEMENTS};
+  struct job job = {.optimizer = {.update = {.rule = c.rule}, .states = 1}};
+  job.strategy = (struct trm_strategy){.ops = trm_strategy_find(c.method), .comm = world, .optimizer = &job.optimizer};
+  CHECK(&c, job.strategy.ops->create(&job.strategy) == TRM_USAGE);
+}
+
+int main(void)
+{
+  CU_TestInfo tests[] = {
+    {"one worker", test_alone},
+    {"rules", test_rules},
+    {"refusals", test_refusals},
+    CU_TEST_INFO_NULL,
+  };
+  trm_log_set_quiet(true);
+  world = trm_comm_self();
+  if (trm_device_open(&cpu, "cpu", "auto", TRM_MATMUL_F32, 0, 1) != TRM_OK) {
+    trm_log_error();
+    return 99;
+  }
+  const int status = suite_run("collect", tests);
+  trm_device_close(&cpu);
+  return status;
+}
