@@ -93,6 +93,6 @@ refuses "strategy.alpha: -0.5" --strategy.name=easgd --strategy.alpha=-0.5
 refuses "optim.name other than .*strategy.name=eamsgd" --strategy.name=eamsgd --optim.name=adam
 refuses "optim.ema: .*strategy.name=sgp" --strategy.name=sgp --optim.ema=0.9
 refuses "strategy.servers: .*strategy.name=adpsgd" --strategy.name=adpsgd --strategy.servers=1
-refuses "strategy.rate=staleness" --strategy.name=keuper --strategy.rate=staleness
+refuses "strategy.rate other than constant" --strategy.name=keuper --strategy.rate=staleness
 pass "options without effect are refused"
 finish

@@ -16,7 +16,7 @@ mkdir bin
 cat > bin/compute-sanitizer << 'END'
 #!/bin/sh
 case $1 in --tool=memcheck | --tool=racecheck | --tool=synccheck) ;; *) exit 3 ;; esac
-shift 2
+while [ "${1#--}" != "$1" ] || [ "${1#*=}" != "$1" ]; do shift; done
 exec "$@"
 END
 cat > bin/python3 << 'END'

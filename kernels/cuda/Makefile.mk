@@ -49,9 +49,10 @@ kernels_cuda_trireme_cuda_la_LDFLAGS = $(AM_LDFLAGS) $(trm_module_flags)
 kernels_cuda_trireme_cuda_la_LIBADD = $(trm_cuda_kernels:.cu=.lo) $(CUDA_LIBS) -lstdc++
 EXTRA_kernels_cuda_trireme_cuda_la_DEPENDENCIES = $(trm_cuda_kernels:.cu=.lo)
 
-# ptxas fails on spilled registers, and on double precision, which is slow on many processors, except for the few
+# Products and sums are rounded each, as everywhere (fmaf where one is meant), so that fused kernels have the bits of
+# composed ones. ptxas fails on spilled registers, and on double precision, which is slow on many processors, except for the few
 # numbers of a step and of a row.
-trm_nvcc_flags = -std=c++17 -O3 -Xptxas=-Werror,-warn-spills$(trm_nvcc_doubles)
+trm_nvcc_flags = -std=c++17 -O3 -fmad=false -Xptxas=-Werror,-warn-spills$(trm_nvcc_doubles)
 trm_nvcc_doubles = ,-warn-double-usage
 kernels/cuda/loss_join.lo kernels/cuda/numbers.lo: trm_nvcc_doubles =
 SUFFIXES = .cu
@@ -64,5 +65,5 @@ AM_V_NVCC = $(am__v_NVCC_@AM_V@)
 am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
 am__v_NVCC_0 = @echo "  NVCC    " $@;
 am__v_NVCC_1 =
-$(trm_cuda_kernels:.cu=.lo): $(trm_cuda_headers) src/core/device.h src/core/kernels.h src/core/bfloat16.h src/core/random.h
+$(trm_cuda_kernels:.cu=.lo): $(trm_cuda_headers) kernels/cuda/Makefile.mk src/core/device.h src/core/kernels.h src/core/bfloat16.h src/core/random.h
 endif

@@ -73,7 +73,7 @@ __device__ static void attention_products(const attention_rows<value> rows, size
 
 #pragma unroll
       for (int k = 0; k < ATTENTION_OWN; k++)
-        product[k] += own[k * e + low + j] * v;
+        product[k] = fmaf(own[k * e + low + j], v, product[k]);
     }
   }
 }
@@ -102,7 +102,7 @@ __device__ static void attention_add_rows(const attention_rows<value> rows, size
 
 #pragma unroll
         for (int k = 0; k < ATTENTION_OWN; k++)
-          sum[k][j] += w[k] * v;
+          sum[k][j] = fmaf(w[k], v, sum[k][j]);
       }
   }
 }

@@ -1,5 +1,6 @@
 /* Linear layers by cuBLASLt, whose products add the bias, apply GELU or its gradient, and sum the bias' gradient,
- * before they store. It has no such product for every type, shape and alignment; then the call is composed of others.
+ * before they store. It has no such product for every type, shape and alignment, and none of rounded factors; then the
+ * call is composed of others.
  * Its bias has the type of the values. Relu is always a call of its own: max(x, 0) may make zeros of NaN. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -230,7 +231,7 @@ static bool linear_forward(struct trm_device *device, const struct trm_linear_fo
                                        .bias = call->bias ? linear_bias(device, call) : NULL,
                                        .extra = kept ? call->y : NULL};
 
-  if (!arrays.bias || !linear_run(device, &product, &arrays))
+  if (!arrays.bias || gemm_rounds(device, call->type) || !linear_run(device, &product, &arrays))
     return false;
   if (call->z && !gelu)
     device->ops->activation_forward(device, &(struct trm_activation_forward){
@@ -254,7 +255,7 @@ static bool linear_backward_weights(struct trm_device *device, const struct trm_
     .type_d = CUDA_R_32F, .compute = gemm_compute(device, call->type), .epilogue = CUBLASLT_EPILOGUE_BGRADB};
   const struct linear_arrays arrays = {.a = call->x, .b = call->dy, .d = call->dw, .bias = call->db};
 
-  return call->db && call->beta == 0 && linear_run(device, &product, &arrays);
+  return call->db && call->beta == 0 && !gemm_rounds(device, call->type) && linear_run(device, &product, &arrays);
 }
 
 static bool linear_backward_input(struct trm_device *device, const struct trm_linear_backward *call)
@@ -265,7 +266,8 @@ static bool linear_backward_input(struct trm_device *device, const struct trm_li
     .type_d = gemm_type(call->type), .compute = gemm_compute(device, call->type), .epilogue = CUBLASLT_EPILOGUE_DGELU};
   const struct linear_arrays arrays = {.a = call->w, .b = call->dy, .d = call->dx, .extra = call->u};
 
-  return call->through && call->kind == TRM_GELU_TANH && linear_run(device, &product, &arrays);
+  return call->through && call->kind == TRM_GELU_TANH && !gemm_rounds(device, call->type) &&
+         linear_run(device, &product, &arrays);
 }
 
 void cuda_linear_backward(struct trm_device *device, const struct trm_linear_backward *call)

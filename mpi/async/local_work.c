@@ -124,9 +124,11 @@ int local_work_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
   if (!s->local_state_restored) {
     size_t bytes;
     void *data = param_server_local_states(w->server, &bytes);
-    memset(data, 0, bytes);
+    if (bytes > 0)
+      memset(data, 0, bytes);
     data = param_server_local_arrays(w->server, 1, &bytes);
-    memset(data, 0, bytes);
+    if (bytes > 0)
+      memset(data, 0, bytes);
     work->peers.batches = worker_gradients(s, updates) / w->workers;
     work->period = (struct local_period){.length = s->options->tau};
   }

@@ -1,4 +1,5 @@
 /* The files of a run: what report, status and a resumed run read; and the record of an asynchronous run. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,12 @@
 
 static void fuzz_report(char *folder)
 {
-  struct report_run run;
-  if (report_read(&run, 1, &folder) == TRM_OK)
-    report_html(fuzz_path("report.html"), "fuzz", &run, 1);
-  report_free(&run, 1);
+  struct report report = {.target = NAN, .window = {NAN, NAN}};
+  if (report_read(&report, 1, &folder) == TRM_OK) {
+    report_make_groups(&report);
+    report_html(fuzz_path("report.html"), "fuzz", &report);
+  }
+  report_free(&report);
 }
 
 static void fuzz_status(char *folder)

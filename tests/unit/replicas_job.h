@@ -105,6 +105,7 @@ static inline int job_open(struct job *job, const struct setup *c, struct trm_co
   o->strategy.replica = c->replica;
   o->strategy.compress = c->compress;
   o->strategy.compress_ratio = c->ratio;
+  o->strategy.error_feedback = true;
   o->strategy.outer_rate = c->outer_rate;
   o->strategy.outer_momentum = c->outer_momentum;
   for (int t = 0; t < TENSORS - 1; t++)

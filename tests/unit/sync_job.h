@@ -82,6 +82,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   job->options.run.lanes = c->lanes;
   job->options.strategy.compress = c->compress;
   job->options.strategy.compress_ratio = c->ratio;
+  job->options.strategy.error_feedback = true;
   job->options.strategy.compress_rank = 2;
   job->options.strategy.compress_bits = TRM_COMPRESS_4_BITS;
   job->options.optim.clip = c->clip;

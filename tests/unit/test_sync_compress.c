@@ -309,7 +309,8 @@ static void test_clip_parts(void)
   if (takes_part) {
     check_clip(&c, data);
     struct job job = {.options.parallel = {.share = c.share, .bucket = c.bucket},
-                      .options.strategy = {.compress = c.compress, .compress_ratio = c.ratio},
+                      .options.strategy = {.compress = c.compress, .compress_ratio = c.ratio,
+                                            .error_feedback = true},
                       .options.optim.clip = c.clip};
     tensors_make(&job, &c);
     job.strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"), .comm = data, .norm_comm = c.model,
