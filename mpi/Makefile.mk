@@ -16,6 +16,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/dana.c \
 	mpi/async/ormo.c \
 	mpi/async/ringleader.c \
+	mpi/async/ringmaster.c \
 	mpi/async/dcasgd.c \
 	mpi/async/delayed_nesterov.c \
 	mpi/async/delayed_nesterov.h \

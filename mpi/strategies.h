@@ -20,6 +20,9 @@
   ROW(dcasgd)      \
   ROW(dana)        \
   ROW(ormo)        \
+  ROW(ringmaster)  \
+  ROW(rennala)     \
+  ROW(malenia)     \
   ROW(ringleader)  \
   ROW(iaasgd)      \
   ROW(ssp)         \

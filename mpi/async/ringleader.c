@@ -1,6 +1,6 @@
-/* Ringleader ASGD (Maranjyan & Richtarik 2026) and incremental aggregated ASGD: every update takes the mean over a
- * table that has a gradient of each of the n workers, so that the fast ones do not count more. That matters where
- * workers have different data (strategy.data=static; the methods work with dynamic batches, too).
+/* Ringleader ASGD (Maranjyan & Richtarik 2026), Malenia SGD, and incremental aggregated ASGD: every update takes the
+ * mean over a table that has a gradient of each of the n workers, so that the fast ones do not count more. That matters
+ * where workers have different data (strategy.data=static; the methods work with dynamic batches, too).
  *
  * Ringleader's table has a running mean of each worker's gradients, all at the same weights. A round has two phases:
  *
@@ -12,13 +12,17 @@
  * A worker computes at the same weights until its next update. So none of the gradients in an update has missed more
  * than 2 n - 2 updates (lemma of the paper), however slow a worker is.
  *
+ * Malenia SGD (Tyurin & Richtarik 2023) has phase 1 alone: the gradient that completes the table ends in an update by the
+ * mean of the means, and the table is empty again. Gradients of older weights are dropped, and the staleness tells how
+ * many. Every gradient's worker gets the current weights.
+ *
  * Incremental aggregation (iaasgd) has the latest gradient of each worker. From when all have given one, every arrival
  * replaces its worker's gradient, is an update by the mean of the n, and gets the new weights.
  *
  * One worker is serial training. The optimizer's rule gets the mean, at the rate of the latest gradient. A chunk of the
- * server is such a server for itself. The tables are arrays of the server: 2 n + 2 times the model, n + 1 with iaasgd;
+ * server is such a server for itself. The tables are arrays of the server: 2 n + 2 times the model, n + 1 with the others;
  * checkpoints keep them for runs with the same number of ranks. At a quiesce point all workers get the current weights.
- * A worker that fails gives nothing more: Ringleader makes no update without it. */
+ * A worker that fails gives nothing more: Ringleader and Malenia make no update without it. */
 #include <string.h>
 
 #include "core/status.h"
@@ -203,6 +207,35 @@ static int ringleader_step(struct trm_strategy *s, double rate, struct trm_loss_
   return TRM_OK;
 }
 
+/* -- Malenia. method_state is Ringleader's, of which it has the counts of table 0. */
+
+static bool ringleader_serve_malenia(void *context, const struct server_chunk *chunk, struct server_call *call)
+{
+  const struct trm_strategy *s = context;
+  const bool pushes = call->kind == SERVER_PUSH, collects = pushes && call->staleness == 0;
+  if (collects)
+    ringleader_collect(s, chunk, call, 0);
+  if (collects && ringleader_is_full(s, chunk, 0)) {
+    ringleader_update(s, chunk, call, 0);
+    ringleader_end_round(s, chunk, 0);
+  } else if (pushes)
+    snapshots_count(s, chunk, 1);
+  server_weights_reply(s, chunk, call);
+  return true;
+}
+
+static int ringleader_create_malenia(struct trm_strategy *s)
+{
+  const int workers = worker_count(s);
+  const struct worker_plan plan = {
+    .centralized = true,
+    .arrays = 1 + s->optimizer->states + 1 + workers,
+    .method_states = WORKERS + 2 * workers,
+    .handler = ringleader_serve_malenia,
+  };
+  return worker_create(s, &plan, 0);
+}
+
 /* -- incremental aggregation */
 
 /* method_state. ROWS: that are not empty. CHANGES: of rows since the mean was computed. Then a number for each worker:
@@ -267,6 +300,18 @@ const struct trm_strategy_ops trm_strategy_ringleader = {
   .create = ringleader_create,
   .before_forward = server_weights_before_forward,
   .step = ringleader_step,
+  .restore = server_weights_restore,
+  .destroy = worker_destroy,
+};
+
+const struct trm_strategy_ops trm_strategy_malenia = {
+  .name = "malenia",
+  .help = "an update when all workers have given gradients of the current weights, by their mean (Malenia SGD)",
+  .takes = TRM_TAKES_ALL & ~(TRM_TAKES_TAU | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE),
+  SERVER_WEIGHTS_SLOTS,
+  .create = ringleader_create_malenia,
+  .before_forward = server_weights_before_forward,
+  .step = server_weights_step,
   .restore = server_weights_restore,
   .destroy = worker_destroy,
 };

@@ -131,6 +131,13 @@ mutation 'ringleader: new weights in every reply' mpi/async/ringleader.c \
 mutation 'ringleader: one table' mpi/async/ringleader.c 's/next_round \? 1 - table : table/table/' test_async_collect
 mutation 'ringleader: old rows stay' mpi/async/ringleader.c 's/\*ringleader_count\(s, chunk, table, k\) = 0;/0;/' \
   test_async_collect
+mutation 'ringmaster: takes one update more' mpi/async/ringmaster.c 's/staleness < ringmaster_limit/staleness <= ringmaster_limit/' \
+  test_async_collect
+mutation 'ringmaster: sends old weights to who is late' mpi/async/ringmaster.c \
+  '0,/server_weights_reply\(s, chunk, call\);/s//if (call->staleness < 2) server_weights_reply(s, chunk, call);/' test_async_collect
+mutation 'rennala: takes old gradients' mpi/async/ringmaster.c 's/call->staleness == 0 && //' test_async_collect
+mutation 'rennala: the sum, not the mean' mpi/async/ringmaster.c 's/\[SERVER_SCALE\] \/ count/[SERVER_SCALE]/' test_async_collect
+mutation 'malenia: takes old gradients' mpi/async/ringleader.c 's/pushes && call->staleness == 0;/pushes;/' test_async_collect
 mutation 'iaasgd: updates before the table is full' mpi/async/ringleader.c 's/\[ROWS\] < worker_count\(s\)/[ROWS] < 0/' \
   test_async_collect
 mutation 'keuper: no gate' mpi/async/keuper.c 's/accepts = .*;/accepts = true;/' test_async_turns 2

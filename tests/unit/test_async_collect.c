@@ -8,7 +8,7 @@
 
 static void test_alone(void)
 {
-  static const char *const methods[] = {"ringleader", "iaasgd"};
+  static const char *const methods[] = {"ringmaster", "rennala", "malenia", "ringleader", "iaasgd"};
   for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM; rule++)
     for (int clips = 0; clips < 2; clips++) {
       const double clip = clips ? 30 : 0;
@@ -36,6 +36,8 @@ struct loop {
   struct row table[2][MAX_WORKERS]; /* that of the round; of the next */
   bool updated[MAX_WORKERS];
   int updates; /* left in the round */
+  double mean[ELEMENTS];
+  int collected; /* in the mean, a sum */
 };
 
 /* Statistics move towards g; trained elements by -rate * g. */
@@ -68,6 +70,34 @@ static bool loop_ormo(struct loop *l, uint64_t seen, double rate, const double *
     moved[i] = trained < 1 || i < trained_of(ELEMENTS) ? trained * sum * g[i] : g[i];
   }
   loop_move(l, rate, moved);
+  l->clock++;
+  return true;
+}
+
+/* Ringmaster ASGD, algorithm 1. */
+static bool loop_ringmaster(struct loop *l, uint64_t seen, double rate, const double *g)
+{
+  const int limit = l->race->setup.max_delay > 0 ? l->race->setup.max_delay : l->race->workers;
+  if (l->clock - seen < (uint64_t)limit) {
+    loop_move(l, rate, g);
+    l->clock++;
+  }
+  return true;
+}
+
+/* Rennala SGD, method 2: of the gradients of the current weights. */
+static bool loop_rennala(struct loop *l, uint64_t seen, double rate, const double *g)
+{
+  const int count = l->race->setup.collect > 0 ? l->race->setup.collect : l->race->workers;
+  if (seen < l->clock)
+    return true;
+  for (size_t i = 0; i < ELEMENTS; i++)
+    l->mean[i] += g[i] / count;
+  if (++l->collected < count)
+    return true;
+  loop_move(l, rate, l->mean);
+  memset(l->mean, 0, sizeof l->mean);
+  l->collected = 0;
   l->clock++;
   return true;
 }
@@ -122,6 +152,22 @@ static bool loop_ringleader(struct loop *l, int worker, uint64_t seen, double ra
   return true;
 }
 
+/* Malenia SGD, until every worker has given one. */
+static bool loop_malenia(struct loop *l, int worker, uint64_t seen, double rate, const double *g)
+{
+  int given = 0;
+  if (seen < l->clock)
+    return true;
+  loop_collect(l, &l->table[0][worker], seen, g);
+  for (int k = 0; k < l->race->workers; k++)
+    given += l->table[0][k].count > 0;
+  if (given == l->race->workers) {
+    loop_aggregate(l, rate, 0);
+    memset(l->table[0], 0, sizeof l->table[0]);
+  }
+  return true;
+}
+
 static bool loop_iaasgd(struct loop *l, int worker, uint64_t seen, double rate, const double *g)
 {
   struct row *row = &l->table[0][worker];
@@ -155,7 +201,13 @@ static void check_loop(const struct race *race)
     bool replies;
     trm_staleness_add(&staleness[k], l.clock - seen[k]);
     loop_gradient(race, race->event[e].batch, view[k], g);
-    if (strcmp(c->method, "ormo") == 0)
+    if (strcmp(c->method, "ringmaster") == 0)
+      replies = loop_ringmaster(&l, seen[k], rate, g);
+    else if (strcmp(c->method, "rennala") == 0)
+      replies = loop_rennala(&l, seen[k], rate, g);
+    else if (strcmp(c->method, "malenia") == 0)
+      replies = loop_malenia(&l, k, seen[k], rate, g);
+    else if (strcmp(c->method, "ormo") == 0)
       replies = loop_ormo(&l, seen[k], rate, g);
     else if (strcmp(c->method, "ringleader") == 0)
       replies = loop_ringleader(&l, k, seen[k], rate, g);
@@ -175,6 +227,11 @@ static void check_loop(const struct race *race)
 }
 
 static const struct race races[] = {
+  {.setup = {.method = "ringmaster", .max_delay = 2}, .ranks = 4},
+  {.setup = {.method = "ringmaster", .clip = 8}, .ranks = 6},
+  {.setup = {.method = "rennala", .collect = 3, .clip = 8}, .ranks = 5},
+  {.setup = {.method = "rennala"}, .ranks = 3},
+  {.setup = {.method = "malenia", .clip = 8}, .ranks = 4},
   {.setup = {.method = "ormo", .rule = TRM_UPDATE_MOMENTUM}, .ranks = 4},
   {.setup = {.method = "ormo", .rule = TRM_UPDATE_MOMENTUM, .rate = TRM_STALE_RATE_DELAY}, .ranks = 5},
   {.setup = {.method = "ormo", .rule = TRM_UPDATE_MOMENTUM, .rate = TRM_STALE_RATE_DIVIDED, .clip = 8, .l2 = 0.125},
@@ -203,6 +260,32 @@ static void test_rules(void)
       }
 }
 
+/* What two settings make of the same race: equal bits. */
+static void check_equal(struct race one, struct race other)
+{
+  race_run(&one);
+  race_run(&other);
+  CHECK(&one.setup, memcmp(one.w, other.w, sizeof one.w) == 0);
+}
+
+static void test_identities(void)
+{
+  for (enum layout layout = 0; layout < LAYOUTS; layout++)
+    for (int slow = 0; slow < 2; slow++)
+      for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM; rule++) {
+        const struct race of = {.setup = {.rule = rule, .layout = layout, .clip = 8}, .ranks = 4, .one_is_slow = slow};
+        struct race asgd = of, none = of, fresh = of, one = of;
+        asgd.setup.method = "asgd";
+        none.setup.method = fresh.setup.method = "ringmaster";
+        none.setup.max_delay = BATCHES; /* drops nothing */
+        check_equal(asgd, none);
+        fresh.setup.max_delay = 1;
+        one.setup.method = "rennala";
+        one.setup.collect = 1;
+        check_equal(fresh, one);
+      }
+}
+
 /* A checkpoint has the tables: test_async_methods.sh and virtual.sh. */
 static void test_refusals(void)
 {
@@ -217,6 +300,7 @@ int main(void)
   CU_TestInfo tests[] = {
     {"one worker", test_alone},
     {"rules", test_rules},
+    {"identities", test_identities},
     {"refusals", test_refusals},
     CU_TEST_INFO_NULL,
   };
