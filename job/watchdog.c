@@ -1,5 +1,6 @@
 #include "job/watchdog.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -68,11 +69,10 @@ static double watchdog_clock(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* The third field of /proc/PID/stat, after the name in parentheses. */
-static char watchdog_process_state(int pid)
+/* The third field of a file such as /proc/PID/stat, after the name in parentheses. */
+static char watchdog_state_of(const char *path)
 {
-  char path[32], line[256] = "";
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  char line[256] = "";
   FILE *file = fopen(path, "r");
   if (!file)
     return 'X';
@@ -80,6 +80,25 @@ static char watchdog_process_state(int pid)
   fclose(file);
   const char *name_end = strrchr(line, ')');
   return read && name_end && name_end[1] == ' ' ? name_end[2] : '?';
+}
+
+/* The state of the process; where it sleeps and one of its threads waits for a device, as that which writes a
+ * checkpoint may, of this thread. */
+static char watchdog_process_state(int pid)
+{
+  char path[320];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  char state = watchdog_state_of(path);
+  snprintf(path, sizeof path, "/proc/%d/task", pid);
+  DIR *folder = state == 'S' ? opendir(path) : NULL;
+  for (const struct dirent *task; folder && state == 'S' && (task = readdir(folder));) {
+    snprintf(path, sizeof path, "/proc/%d/task/%s/stat", pid, task->d_name);
+    if (watchdog_state_of(path) == 'D')
+      state = 'D';
+  }
+  if (folder)
+    closedir(folder);
+  return state;
 }
 
 /* Looks at the ranks of this node. */
