@@ -109,6 +109,11 @@ EXTRA_DIST += \
 	experiments/12-groups/run.sh \
 	experiments/12-groups/table.md
 EXTRA_DIST += \
+	experiments/13-race/config.yaml \
+	experiments/13-race/run.sh \
+	experiments/13-race/short.txt \
+	experiments/13-race/variants.txt
+EXTRA_DIST += \
 	experiments/14-momentum-workers/README.md \
 	experiments/14-momentum-workers/config.yaml \
 	experiments/14-momentum-workers/expected.json \
@@ -116,3 +121,8 @@ EXTRA_DIST += \
 	experiments/14-momentum-workers/picture.svg \
 	experiments/14-momentum-workers/run.sh \
 	experiments/14-momentum-workers/table.md
+EXTRA_DIST += \
+	experiments/15-error-runtime/config.yaml \
+	experiments/15-error-runtime/expected.json \
+	experiments/15-error-runtime/run.sh \
+	experiments/15-error-runtime/variants.txt
