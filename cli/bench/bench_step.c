@@ -26,7 +26,7 @@ static const char usage[] =
   "  --steps=S      measured steps (default 30)\n"
   "  --warmup=W     steps before these (default 5)\n"
   "  --threads=T    threads of a rank (default: the node's cores divided by its ranks)\n"
-  "  --bound=no     only the steps\n"
+  "  --bound=no     only the steps; on a GPU, where calls return before they are done, there is nothing else\n"
   "  --peak=N       the large product is of N x N matrices (default 2048)\n"
   "  --json         one JSON object\n"
   "\n"
@@ -279,12 +279,16 @@ static void bench_step_print_whole(const struct bench *b, const struct figures *
     figure_number("step_s", "  step        %10.3f ms", f->step_s, 1e3),
     figure_number("items_per_s", "   %.0f", f->items_per_s, 1),
     figure_text(NULL, " %s/s over all ranks\n", run->spec.tokens ? "tokens" : "samples"),
+  };
+  const struct figure parts[] = {
     figure_number("model_s", "    model     %10.3f ms   forward, loss, backward\n", f->compute_s, 1e3),
     figure_number("strategy_s", "    strategy  %10.3f ms   sum over the ranks, update", f->update_s, 1e3),
     figure_number("wait_s", "; means: %.3f ms waiting", f->wait_s, 1e3),
     figure_number("comm_s", ", %.3f ms in messages\n", f->comm_s, 1e3),
   };
   figures_print(json, row, sizeof row / sizeof *row);
+  if (run->job->device.host_memory)
+    figures_print(json, parts, sizeof parts / sizeof *parts);
   const struct figure wire[] = {
     figure_number("wire_bytes", "    between nodes: %.3f MB from each rank", f->wire.bytes, 1e-6),
     figure_number("wire_s", ", wire %.3f ms", f->wire.wire_s, 1e3),
@@ -319,7 +323,9 @@ static void bench_step_print_bound(struct bench *b, const struct figures *f, str
 static void bench_step_print_parts(const struct bench *b, const struct figures *f, struct trm_json *json)
 {
   double rest = f->step_s;
-  if (!json)
+  if (json)
+    trm_json_object(json, "parts");
+  else
     printf("  part                     ms of step   GFLOP/s     GB/s%s\n", b->bound ? "   least ms  reached" : "");
   for (int i = 0; i < TIMED_PARTS; i++) {
     const struct timed_sum *sum = &b->sum[i];
@@ -344,7 +350,9 @@ static void bench_step_print_parts(const struct bench *b, const struct figures *
     if (json)
       trm_json_end(json);
   }
-  if (!json)
+  if (json)
+    trm_json_end(json);
+  else
     printf("  %-16s %10.3f %6.1f%%   messages, waiting, the program itself\n", "the rest", 1e3 * rest,
            100 * rest / f->step_s);
 }
@@ -359,13 +367,10 @@ static void bench_step_print(struct bench *b, const struct figures *f)
   bench_step_print_whole(b, f, json);
   if (b->bound)
     bench_step_print_bound(b, f, json);
+  if (b->run.job->device.host_memory) /* calls of others return before they are done */
+    bench_step_print_parts(b, f, json);
   if (json)
-    trm_json_object(json, "parts");
-  bench_step_print_parts(b, f, json);
-  if (json) {
-    trm_json_end(json);
     bench_line_close(json);
-  }
 }
 
 static int bench_step_measure(struct bench *b)
@@ -373,6 +378,7 @@ static int bench_step_measure(struct bench *b)
   const size_t steps = (size_t)b->steps, arrays = 3 + TIMED_PARTS;
   double computed;
   TRM_CHECK(bench_run_open(&b->run));
+  b->bound = b->bound && b->run.job->device.host_memory;
   b->step = trm_alloc(arrays * steps * sizeof *b->step, "bench: times");
   b->compute = b->step + steps;
   b->update = b->compute + steps;

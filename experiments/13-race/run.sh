@@ -5,13 +5,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 slow() { # sqrt, linear: the i-th worker takes i^0.5, i times as long; stuck: the last one never ends
   case $1 in sqrt) echo "power 0.5" ;; linear) echo "power 1" ;; stuck) echo 63:1000000 ;; esac
 }
+seconds() { case $1 in stuck) echo 0.75 ;; *) echo 3 ;; esac; } # 63 equal workers are four times as fast together
 variants=variants.txt
 [ $form = full ] || variants=short.txt
 for speeds in sqrt linear stuck; do
-  set -- "$speeds" --variants="$here/$variants" --run.slow="$(slow $speeds)" --tune=optim.lr,strategy.max_delay,strategy.collect \
+  set -- "$speeds" --variants="$here/$variants" --run.slow="$(slow $speeds)" --train.seconds="$(seconds $speeds)" \
+    --tune=optim.lr,strategy.max_delay,strategy.collect \
     --target=0.75 --figures=target.train_s,steps,staleness_mean --baseline=variant=asgd
   if [ $form = full ]; then
-    sweep "$@" --optim.lr=0.0125,0.025,0.05,0.1,0.2 --run.seed=1..5
+    sweep "$@" --optim.lr=0.003,0.006,0.0125,0.025,0.05 --run.seed=1..5
     cp "$OUT/$speeds/table.md" "$here/$speeds.md"
     "$TRIREME" report "$OUT/$speeds" --x=time --picture=accuracy --svg="$here/$speeds.svg" --title="$speeds"
   else
