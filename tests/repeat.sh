@@ -122,6 +122,9 @@ repeats 2 'model.init: w.safetensors: changed since' begun --dir=other
 run 1 modeled --simulate.workers=2 --simulate.nodes=1 --simulate.machine=machine.json
 grep -q '"ranks":2,"nodes":1,' modeled/record.json || fail "nodes of a virtual network"
 repeats 0 'same bits' modeled
+for name in d a-folder a-folder-with-a-name-of-another-length; do # names are sent before training begins
+  repeats 0 'same bits' modeled --dir=$name
+done
 echo >> machine.json
 repeats 2 'simulate.machine: machine.json: changed since' modeled --dir=other
 
