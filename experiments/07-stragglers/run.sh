@@ -13,7 +13,7 @@ else
   every 1 > "$OUT.txt"
   set -- --variants="$OUT.txt" --run.seed=1,2 --target=0.7 --train.epochs=4
 fi
-set -- "$@" --tune=optim.lr --optim.lr=0.1 --figures=target.train_s,train_s,target.samples
+set -- "$@" --tune=optim.lr --optim.lr=0.1,0.2 --figures=target.train_s,train_s,target.samples
 sweep main "$@" --run.jitter="lognormal 0.1; lognormal 0.5; lognormal 1"
 sweep slow "$@" --run.jitter="lognormal 0.1" --run.slow=15:10
 [ $form = short ] || cp "$OUT/slow/table.md" "$here/slow.md"
