@@ -41,6 +41,15 @@ EXTRA_DIST += \
 	experiments/pipedream-versions/run.sh \
 	experiments/pipedream-versions/table.md
 EXTRA_DIST += \
+	experiments/07-stragglers/README.md \
+	experiments/07-stragglers/config.yaml \
+	experiments/07-stragglers/expected.json \
+	experiments/07-stragglers/paper.sbatch \
+	experiments/07-stragglers/run.sh \
+	experiments/07-stragglers/slow.md \
+	experiments/07-stragglers/table.md \
+	experiments/07-stragglers/variants.txt
+EXTRA_DIST += \
 	experiments/08-local-sgd/README.md \
 	experiments/08-local-sgd/config.yaml \
 	experiments/08-local-sgd/methods.txt \
@@ -109,9 +118,18 @@ EXTRA_DIST += \
 	experiments/12-groups/run.sh \
 	experiments/12-groups/table.md
 EXTRA_DIST += \
+	experiments/13-race/README.md \
 	experiments/13-race/config.yaml \
+	experiments/13-race/expected.json \
+	experiments/13-race/linear.md \
+	experiments/13-race/linear.svg \
+	experiments/13-race/paper.sbatch \
 	experiments/13-race/run.sh \
 	experiments/13-race/short.txt \
+	experiments/13-race/sqrt.md \
+	experiments/13-race/sqrt.svg \
+	experiments/13-race/stuck.md \
+	experiments/13-race/stuck.svg \
 	experiments/13-race/variants.txt
 EXTRA_DIST += \
 	experiments/14-momentum-workers/README.md \
@@ -122,7 +140,11 @@ EXTRA_DIST += \
 	experiments/14-momentum-workers/run.sh \
 	experiments/14-momentum-workers/table.md
 EXTRA_DIST += \
+	experiments/15-error-runtime/README.md \
 	experiments/15-error-runtime/config.yaml \
 	experiments/15-error-runtime/expected.json \
+	experiments/15-error-runtime/paper.sbatch \
+	experiments/15-error-runtime/picture.svg \
 	experiments/15-error-runtime/run.sh \
+	experiments/15-error-runtime/table.md \
 	experiments/15-error-runtime/variants.txt

@@ -9,12 +9,14 @@ every() { # an evaluation for each 1/$1 of an epoch, whatever an update's rows a
 if [ $form = full ]; then
   every 4 > "$OUT.txt"
   set -- --variants="$OUT.txt" --run.seed=1..5 --target=0.8
+  spreads="lognormal 0.1; lognormal 0.5; lognormal 1"
 else
   every 1 > "$OUT.txt"
-  set -- --variants="$OUT.txt" --run.seed=1,2 --target=0.7 --train.epochs=4
+  set -- --variants="$OUT.txt" --run.seed=1,2 --target=0.65 --train.epochs=6
+  spreads="lognormal 0.1; lognormal 1"
 fi
 set -- "$@" --tune=optim.lr --optim.lr=0.1,0.2 --figures=target.train_s,train_s,target.samples
-sweep main "$@" --run.jitter="lognormal 0.1; lognormal 0.5; lognormal 1"
+sweep main "$@" --run.jitter="$spreads"
 sweep slow "$@" --run.jitter="lognormal 0.1" --run.slow=15:10
 [ $form = short ] || cp "$OUT/slow/table.md" "$here/slow.md"
 finish
