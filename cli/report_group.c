@@ -109,17 +109,23 @@ static void group_cut(char *name, const char *word)
     name[--length] = '\0';
 }
 
-/* Shortens the keys of a sweep's name: "optim.lr=0.1,strategy.name=asgd" becomes "lr=0.1,name=asgd". */
+/* Shortens a sweep's name: "variant=asgd,optim.lr=0.1,strategy.tau=" becomes "asgd,lr=0.1". Settings without a value are
+ * left out. */
 static void group_shorten(char *name)
 {
   char *to = name;
   for (const char *at = name; *at;) {
     const size_t item = strcspn(at, ","), key = strcspn(at, "=");
+    const bool is_variant = key < item && strncmp(at, "variant=", key + 1) == 0;
     const char *dot = key < item ? memchr(at, '.', key) : NULL;
-    const char *from = dot ? dot + 1 : at;
-    const size_t length = item - (size_t)(from - at) + (at[item] == ',');
-    memmove(to, from, length);
-    to += length;
+    const char *from = is_variant ? at + key + 1 : dot ? dot + 1 : at;
+    const size_t length = item - (size_t)(from - at);
+    if (key + 1 < item) {
+      if (to > name)
+        *to++ = ',';
+      memmove(to, from, length);
+      to += length;
+    }
     at += item + (at[item] == ',');
   }
   *to = '\0';
