@@ -32,7 +32,7 @@ methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
 [ "$(echo "$methods" | wc -w)" -ge 2 ] || fail "no list of methods"
 
 run 1 serial
-run 1 nesterov --optim.name=nesterov --optim.momentum=0.5
+run 1 nesterov --optim.name=nesterov --optim.momentum=0.5 --optim.lr=0.05
 for method in $methods; do
   options="--strategy.name=$method"
   serial=serial
@@ -47,7 +47,7 @@ for method in $methods; do
     fedbuff | asyncdiloco) serial=$method-one ;; # the difference of the weights is rounded
     halos) options="$options --strategy.global_every=2 --strategy.global_rate=1" serial=$method-one ;;
     fedasync) options="$options --strategy.alpha=1" ;;
-    dana) options="$options --optim.momentum=0.5" serial=nesterov ;;
+    dana) options="$options --optim.momentum=0.5 --optim.lr=0.05" serial=nesterov ;; # steps of a size as the others
   esac
   # shellcheck disable=SC2086
   {
