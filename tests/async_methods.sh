@@ -32,6 +32,7 @@ methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
 [ "$(echo "$methods" | wc -w)" -ge 2 ] || fail "no list of methods"
 
 run 1 serial
+run 1 large --optim.lr=0.4
 run 1 nesterov --optim.name=nesterov --optim.momentum=0.5 --optim.lr=0.05
 for method in $methods; do
   options="--strategy.name=$method"
@@ -39,7 +40,10 @@ for method in $methods; do
   limit=2.05 # losses of several runs, and of random schedules of the virtual network, are below 2
   case $method in
     easgd | softsync | fedasync | fedbuff | asyncdiloco | halos | adpsgd | a2cid2 | sgp | keuper) limit=2.29 ;;
-    ringmaster | rennala | malenia | ringleader | iaasgd) limit=2.4 ;;
+    ringmaster) limit=2.25 ;; # of some gradients it makes no update
+    rennala) options="$options --optim.lr=0.4" serial=large limit=2.25 ;; # few updates
+    # An update needs a gradient of every rank, of which one may make all in one slice of a shared core: perhaps none.
+    malenia | ringleader | iaasgd) limit=2.4 ;;
     eamsgd) options="$options --optim.lr=0.03" limit=2.25 ;; # its momentum is 0.99: with more, the order decides
   esac
   case $method in
