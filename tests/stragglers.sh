@@ -120,4 +120,21 @@ for method in sync asgd; do
   below 0.2 "$(number train_s real)" "$method: seconds" # rank 0's; some rank has reached 0.3
 done
 pass "train.seconds on real ranks"
+# The rank that finds that the time is up need not be the one that writes the checkpoint.
+for _ in 1 2 3 4; do
+  launch 2 "$TRIREME" train config.yaml --run.dir=up --train.epochs=100000 --train.seconds=0.2 --run.checkpoint_every=20 \
+    --train.evaluate_every=0 >up.out 2>&1 || { cat up.out; fail "train.seconds on two ranks"; }
+  steps=$(number steps up)
+  launch 2 "$TRIREME" train config.yaml --run.dir=up --train.epochs=100000 --train.seconds=0.2 --run.checkpoint_every=20 \
+    --train.evaluate_every=0 --run.resume=auto --run.overwrite=no >up.out 2>&1 || { cat up.out; fail "a run whose time was up"; }
+  [ "$(number steps up)" = "$steps" ] || fail "a run whose time was up at step $steps went on to $(number steps up)"
+done
+pass "a run whose time is up has finished"
+
+# A checkpoint with more gradients collected than an update now takes.
+simulate 4 collects --strategy.name=rennala --strategy.collect=1000 --train.epochs=1 --run.checkpoint_every=0
+begun=$(hash_of collects)
+simulate 4 collects --strategy.name=rennala --strategy.collect=3 --run.checkpoint_every=0 --run.resume=auto --run.overwrite=no
+[ "$(hash_of collects)" != "$begun" ] || fail "rennala makes no update after a resumption with fewer gradients"
+pass "rennala goes on with another strategy.collect"
 finish

@@ -15,7 +15,7 @@ else
   set -- --variants="$OUT.txt" --run.seed=1,2 --target=0.65 --train.epochs=6
   spreads="lognormal 0.1; lognormal 1"
 fi
-set -- "$@" --tune=optim.lr --optim.lr=0.1,0.2 --figures=target.train_s,train_s,target.samples
+set -- "$@" --tune=optim.lr --figures=target.train_s,train_s,target.samples
 sweep main "$@" --run.jitter="$spreads"
 sweep slow "$@" --run.jitter="lognormal 0.1" --run.slow=15:10
 [ $form = short ] || cp "$OUT/slow/table.md" "$here/slow.md"

@@ -64,7 +64,7 @@ static int asyncdiloco_create(struct trm_strategy *s)
 const struct trm_strategy_ops trm_strategy_asyncdiloco = {
   .name = "asyncdiloco",
   .help = "local steps; an outer step by each worker's difference, its Nesterov momentum delayed (async DiLoCo)",
-  .takes = LOCAL_WORK_TAKES,
+  .takes = LOCAL_WORK_TAKES | TRM_TAKES_DYLU,
   LOCAL_WORK_SLOTS,
   .create = asyncdiloco_create,
 };

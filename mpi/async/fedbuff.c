@@ -30,7 +30,7 @@ static void fedbuff_update(const struct trm_strategy *s, const struct server_chu
 {
   const struct fedbuff *fedbuff = worker_of(s)->method;
   const size_t trained = server_weights_trained(s, chunk->low, chunk->n);
-  const double count = fedbuff->collect, rate = fedbuff->rate, mu = fedbuff->momentum;
+  const double count = chunk->method_state[COLLECTED], rate = fedbuff->rate, mu = fedbuff->momentum;
   float *restrict w = server_array(chunk, WEIGHTS), *restrict m = server_array(chunk, MOMENTUM);
   const float *restrict sum = server_array(chunk, SUM);
   for (size_t i = 0; i < trained; i++) {

@@ -11,6 +11,9 @@
  * (0.5), N = 2; K: strategy.global_every (32); alpha: strategy.alpha (-1: 0.25). Defaults are those of the authors'
  * code, where N is 16.
  *
+ * What a group has pushed since its last exchange with w is no part of w: in a run of fewer than K pushes a group w
+ * stays as it began. A checkpoint keeps it for runs with the same number of ranks.
+ *
  * All weights lie on the parameter server, in chunks over all ranks: a group's are no nearer to its workers. Staleness
  * counts the pushes of all groups. */
 #include <string.h>
@@ -188,7 +191,7 @@ static int halos_restore(struct trm_strategy *s, const float *const from[TRM_MAX
 const struct trm_strategy_ops trm_strategy_halos = {
   .name = "halos",
   .help = "asynchronous DiLoCo in groups, which exchange moves with global weights now and then (HALoS)",
-  .takes = LOCAL_WORK_TAKES | TRM_TAKES_GROUPS,
+  .takes = LOCAL_WORK_TAKES | TRM_TAKES_GROUPS | TRM_TAKES_WORKER_GROUPS,
   SERVER_WEIGHTS_SLOTS,
   .create = halos_create,
   .before_forward = local_work_before_forward,

@@ -59,11 +59,9 @@ static bool ringmaster_collect_rennala(const struct trm_strategy *s, const struc
                                        const struct server_call *call)
 {
   const int count = ringmaster_batch_rennala(s);
-  const size_t trained = server_weights_trained(s, chunk->low, chunk->n);
   float *mean = server_array(chunk, 1 + s->optimizer->states);
-  server_weights_axpy(s, call->value[SERVER_SCALE] / count, trained, mean, call->in);
-  server_weights_axpy(s, 1.0 / count, chunk->n - trained, mean + trained, call->in + trained);
-  return ++chunk->method_state[COLLECTED] == count;
+  server_weights_add_to_mean(s, chunk, call, call->value[SERVER_SCALE], count, mean);
+  return ++chunk->method_state[COLLECTED] >= count; /* more: of a checkpoint with another B */
 }
 
 static bool ringmaster_serve_rennala(void *context, const struct server_chunk *chunk, struct server_call *call)

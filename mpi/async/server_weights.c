@@ -93,6 +93,14 @@ void server_weights_axpy(const struct trm_strategy *s, double factor, size_t n, 
     s->device->ops->update(s->device, &(struct trm_update_arrays){.update = update, .w = to, .g = g, .n = n});
 }
 
+void server_weights_add_to_mean(const struct trm_strategy *s, const struct server_chunk *chunk,
+                                const struct server_call *call, double scale, int count, float *mean)
+{
+  const size_t trained = server_weights_trained(s, chunk->low, chunk->n);
+  server_weights_axpy(s, scale / count, trained, mean, call->in);
+  server_weights_axpy(s, 1.0 / count, chunk->n - trained, mean + trained, call->in + trained);
+}
+
 /* -- between steps */
 
 static int server_weights_states(const struct trm_strategy *s)

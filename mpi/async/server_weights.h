@@ -43,5 +43,8 @@ void server_weights_reply(const struct trm_strategy *strategy, const struct serv
 
 /* to += factor * g; to, g (n) */
 void server_weights_axpy(const struct trm_strategy *strategy, double factor, size_t n, float *to, const float *g);
+/* mean (chunk->n) += the call's gradient / count, of trained elements times `scale` too. */
+void server_weights_add_to_mean(const struct trm_strategy *strategy, const struct server_chunk *chunk,
+                                const struct server_call *call, double scale, int count, float *mean);
 /* Returns the number of trained elements in [low, low + n); statistics come after them. */
 size_t server_weights_trained(const struct trm_strategy *strategy, size_t low, size_t n);

@@ -31,9 +31,7 @@ static void softsync_receive(const struct trm_strategy *s, const struct server_c
   const double scale = call->value[SERVER_SCALE] / server_weights_rate_divisor(s, call);
   float *mean = count > 1 ? server_array(chunk, 1 + s->optimizer->states) : NULL;
   if (mean) {
-    const size_t trained = server_weights_trained(s, chunk->low, chunk->n);
-    server_weights_axpy(s, scale / count, trained, mean, call->in);
-    server_weights_axpy(s, 1.0 / count, chunk->n - trained, mean + trained, call->in + trained);
+    server_weights_add_to_mean(s, chunk, call, scale, count, mean);
     if (++chunk->method_state[WAITING] < count)
       return;
     chunk->method_state[WAITING] = 0;

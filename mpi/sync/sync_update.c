@@ -67,10 +67,11 @@ static void update_copy_matrices(struct trm_strategy *strategy, bool back)
 {
   const struct sync *s = strategy->impl;
   const struct trm_tensor *tensor = strategy->optimizer->tensor;
-  for (int t = 0; t < strategy->optimizer->tensors; t++)
-    if (tensor[t].hidden)
-      update_copy_tensor(strategy, (struct interval){t ? tensor[t - 1].end : 0, tensor[t].end}, t % s->node->size,
-                         back);
+  for (int t = 0; t < strategy->optimizer->tensors; t++) {
+    const int owner = trm_muon_owner(strategy->optimizer, t, s->node->size);
+    if (owner >= 0)
+      update_copy_tensor(strategy, (struct interval){t ? tensor[t - 1].end : 0, tensor[t].end}, owner, back);
+  }
 }
 
 /* Muon: puts the directions of hidden matrices in the gradient's place. The elements of another rank's array that hold
@@ -81,8 +82,8 @@ static int update_directions(struct trm_strategy *strategy, const struct trm_upd
   const struct trm_optimizer *optimizer = strategy->optimizer;
   update_copy_matrices(strategy, false);
   TRM_CHECK(sync_node_barrier(strategy));
-  for (int t = s->node->rank; t < optimizer->tensors; t += s->node->size)
-    if (optimizer->tensor[t].hidden)
+  for (int t = 0; t < optimizer->tensors; t++)
+    if (trm_muon_owner(optimizer, t, s->node->size) == s->node->rank)
       trm_muon_direction(optimizer, strategy->device, update, t, s->state[0].data, strategy->g, s->matrices);
   TRM_CHECK(sync_node_barrier(strategy));
   update_copy_matrices(strategy, true);
@@ -91,7 +92,8 @@ static int update_directions(struct trm_strategy *strategy, const struct trm_upd
 
 bool sync_update_is_whole(const struct trm_strategy *strategy)
 {
-  return ((const struct sync *)strategy->impl)->matrices || strategy->optimizer->clip > 0 || trm_optimizer_has_trust_ratios(strategy->optimizer);
+  return ((const struct sync *)strategy->impl)->matrices || strategy->optimizer->clip > 0 ||
+         trm_optimizer_has_trust_ratios(strategy->optimizer);
 }
 
 void sync_update_bucket(struct trm_strategy *strategy, const struct bucket *bucket)

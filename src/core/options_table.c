@@ -139,7 +139,7 @@ const struct trm_option trm_option_table[] = {
   INT(strategy.splits, "1", 1, INFINITY, "softsync: n; the weights are updated after every workers / n gradients"),
   INT(strategy.collect, "0", 0, INFINITY,
    "rennala, fedbuff, asyncdiloco, halos: gradients or differences of weights that an update takes (0: the number of "
-   "workers)"),
+   "workers; halos: of the largest group)"),
   INT(strategy.max_delay, "0", 0, INFINITY,
    "ringmaster: gradients that have missed that many updates are dropped (0: the number of workers)"),
   REAL(strategy.activation, "0", 0, 1,

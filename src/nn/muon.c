@@ -47,6 +47,14 @@ static struct muon_scratch muon_scratch_of(float *scratch, struct muon_matrix ma
                                .gram = x + 2 * n, .sum = x + 2 * n + side * side};
 }
 
+int trm_muon_owner(const struct trm_optimizer *optimizer, int t, int ranks)
+{
+  int before = 0;
+  for (int i = 0; i < t; i++)
+    before += optimizer->tensor[i].hidden;
+  return optimizer->tensor[t].hidden ? before % ranks : -1;
+}
+
 size_t trm_muon_scratch(const struct trm_optimizer *optimizer)
 {
   size_t largest = 0;

@@ -139,6 +139,8 @@ void trm_optimizer_add_moments(const struct trm_optimizer *optimizer, struct trm
 
 /* Floats of device memory that directions need. 0: the rule is not muon, or no tensor is a hidden matrix. */
 size_t trm_muon_scratch(const struct trm_optimizer *optimizer);
+/* Returns which of `ranks` that share the work in turn has hidden matrix t; -1: tensor t is none. */
+int trm_muon_owner(const struct trm_optimizer *optimizer, int t, int ranks);
 /* Puts the direction of hidden matrix t in the gradient's place, and moves its momentum. m, g: device, flat arrays from
  * element 0 on; scratch: device, (trm_muon_scratch). */
 void trm_muon_direction(const struct trm_optimizer *optimizer, struct trm_device *device,

@@ -233,14 +233,18 @@ bool trainer_is_complete(const struct trainer *t)
   return t->strategy.updates >= t->steps || trainer_stops_early(t) || trainer_time_is_up(t);
 }
 
-/* After a request to stop: true if its reason is train.seconds alone. Collective. */
-static bool epochs_time_is_up(const struct trainer *t)
+/* After a request to stop: true if its reason is train.seconds alone. Then every rank has the time of the rank that
+ * found it, so that a checkpoint says that it is up. Collective. */
+static bool epochs_time_is_up(struct trainer *t)
 {
-  int32_t asked = trainer_stop_asked(t);
+  const double mine = trainer_train_s(t);
+  double latest[] = {trainer_stop_asked(t), mine};
   if (t->options->train.seconds <= 0)
     return false;
-  t->comm->ops->allreduce(t->comm, &asked, 1, TRM_INT32, TRM_MAX);
-  return !asked;
+  t->comm->ops->allreduce(t->comm, latest, 2, TRM_DOUBLE, TRM_MAX);
+  if (latest[0] == 0)
+    t->train_before += latest[1] - mine;
+  return latest[0] == 0;
 }
 
 static int epochs_run(struct trainer *t, const char **outcome)

@@ -76,6 +76,8 @@ enum trm_strategy_takes {
   TRM_TAKES_ALL = 2047,      /* of these */
   TRM_TAKES_AGGREGATE = 2048, /* strategy.aggregate=node: a node's workers send their gradients together */
   TRM_TAKES_GRAPH = 16384,    /* strategy.graph other than complete */
+  TRM_TAKES_DYLU = 32768,     /* strategy.dylu */
+  TRM_TAKES_WORKER_GROUPS = 65536, /* strategy.groups are of workers; otherwise the ranks of a group are one worker */
   /* of synchronous methods with local steps */
   TRM_TAKES_FRAGMENTS = 4096, /* strategy.fragments above 1 */
   TRM_TAKES_TENSOR_AXIS = 8192 /* parallel.tensor: the rule is element by element */

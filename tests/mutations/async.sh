@@ -31,7 +31,7 @@ mutation 'sgp: a push does not wait' mpi/async/sgp.c \
 mutation 'softsync: the first gradient' mpi/async/softsync.c \
   's/\+\+chunk->method_state\[WAITING\] < count/++chunk->method_state[WAITING] < 1/' test_async_server_weights 3
 mutation 'softsync: a sum, no mean' mpi/async/softsync.c \
-  's/server_weights_axpy\(s, scale \/ count, trained/server_weights_axpy(s, scale, trained/' \
+  's/scale, count, mean/scale, 1, mean/' \
   test_async_server_weights 2
 mutation 'asgd: one rate of a period' mpi/async/asgd.c \
   's/if \(asgd->batches == s->options->tau\)/if (asgd->batches == s->options->tau + 1)/' test_async_server_weights \
@@ -136,7 +136,7 @@ mutation 'ringmaster: takes one update more' mpi/async/ringmaster.c 's/staleness
 mutation 'ringmaster: sends old weights to who is late' mpi/async/ringmaster.c \
   '0,/server_weights_reply\(s, chunk, call\);/s//if (call->staleness < 2) server_weights_reply(s, chunk, call);/' test_async_collect
 mutation 'rennala: takes old gradients' mpi/async/ringmaster.c 's/call->staleness == 0 && //' test_async_collect
-mutation 'rennala: the sum, not the mean' mpi/async/ringmaster.c 's/\[SERVER_SCALE\] \/ count/[SERVER_SCALE]/' test_async_collect
+mutation 'rennala: the sum, not the mean' mpi/async/ringmaster.c 's/\[SERVER_SCALE\], count, mean/[SERVER_SCALE], 1, mean/' test_async_collect
 mutation 'malenia: takes old gradients' mpi/async/ringleader.c 's/pushes && call->staleness == 0;/pushes;/' test_async_collect
 mutation 'iaasgd: updates before the table is full' mpi/async/ringleader.c 's/\[ROWS\] < worker_count\(s\)/[ROWS] < 0/' \
   test_async_collect

@@ -112,3 +112,17 @@ static inline int method_run(int argc, char **argv, const char *name, CU_TestInf
   trm_device_close(&cpu);
   return status;
 }
+
+/* The same in one process, whose tests have virtual ranks. */
+static inline int method_run_virtual(const char *name, CU_TestInfo *tests)
+{
+  trm_log_set_quiet(true);
+  world = trm_comm_self();
+  if (trm_device_open(&cpu, "cpu", "auto", TRM_MATMUL_F32, 0, 1) != TRM_OK) {
+    trm_log_error();
+    return 99;
+  }
+  const int status = suite_run(name, tests);
+  trm_device_close(&cpu);
+  return status;
+}

@@ -484,13 +484,5 @@ int main(void)
     {"checkpoint between exchanges", test_pause},
     CU_TEST_INFO_NULL,
   };
-  trm_log_set_quiet(true);
-  world = trm_comm_self();
-  if (trm_device_open(&cpu, "cpu", "auto", TRM_MATMUL_F32, 0, 1) != TRM_OK) {
-    trm_log_error();
-    return 99;
-  }
-  const int status = suite_run("local steps", tests);
-  trm_device_close(&cpu);
-  return status;
+  return method_run_virtual("local steps", tests);
 }
