@@ -3,13 +3,17 @@
 #   run.sh            the full form; needs fashion.h5 (trireme data import mnist FOLDER --out=fashion.h5) in this folder
 #   run.sh --short    a part of it in seconds, on rendered digits, which it makes
 #
-# Both leave their runs in OUT (runs/NAME), and compare the results with expected.json. TRIREME: the program. The full
+# Both leave their runs in OUT (runs/NAME, runs/NAME-short), and compare the results with expected.json. TRIREME: the program. The full
 # form replaces the experiment's table.md and picture.svg.
 set -eu
-: "${TRIREME:=trireme}" "${OUT:=runs/$(basename "$here")}"
 form=full
 data=fashion.h5
-[ "${1:-}" != --short ] || { form=short; data=digits.h5; }
+case ${1:-} in
+  "") ;;
+  --short) form=short data=digits.h5 ;;
+  *) echo "usage: run.sh [--short]" >&2; exit 2 ;;
+esac
+: "${TRIREME:=trireme}" "${OUT:=runs/$(basename "$here")$([ $form = full ] || echo -short)}"
 export TRIREME
 if [ $form = short ]; then
   [ -e digits.h5 ] || "$TRIREME" data make digits --out=digits.h5 --train=6000 --test=1000 2> /dev/null

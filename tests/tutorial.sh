@@ -52,6 +52,9 @@ equal asgd zero "p = 0"
 ! grep -q "$(hash asgd)" serial/summary.json || fail "eight workers are one"
 trireme train mlp.yaml --strategy.name=stalepower --simulate.workers=8 --run.dir=half > half.log 2>&1 || fail "p = 0.5"
 ! grep -q "$(hash asgd)" half/summary.json || fail "the power changes nothing"
+trireme train mlp.yaml --strategy.name=asgd --strategy.rate=polynomial --simulate.workers=8 --run.dir=poly > poly.log 2>&1 ||
+  fail "the program's own rule"
+equal poly half "p = 0.5"
 pass "identities of the page"
 trireme options | grep -q 'strategy.power ' || fail "options do not list strategy.power"
 bash -e run.2 > race.log 2>&1 || { cat race.log; fail "the race"; }

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 slow() { # sqrt, linear: the i-th worker takes i^0.5, i times as long; stuck: the last one never ends
   case $1 in sqrt) echo "power 0.5" ;; linear) echo "power 1" ;; stuck) echo 63:1000000 ;; esac
 }
-seconds() { case $1 in stuck) echo 0.75 ;; *) echo 3 ;; esac; } # 63 equal workers are four times as fast together
+seconds() { case $1 in stuck) echo 0.75 ;; *) echo 3 ;; esac; } # the link limits it
 variants=variants.txt
 [ $form = full ] || variants=short.txt
 for speeds in sqrt linear stuck; do
