@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/repeat.h"
 #include "cli/run_child.h"
+#include "cli/run_state.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/security.h"
@@ -60,17 +61,22 @@ static int repeat_add(struct repeat_words *words, char *word)
   return trm_error(TRM_USAGE, "repeat: --launch: more than %d words", MAX_WORDS);
 }
 
+/* Returns the word with a number in the place of {ranks} or {nodes}. free. */
+static char *repeat_fill(const char *word, const char *place, int number)
+{
+  const char *at = strstr(word, place);
+  return at ? trm_format("%.*s%d%s", (int)(at - word), word, number, at + strlen(place)) : trm_strdup(word);
+}
+
 /* Adds the words of the launcher, which are separated by spaces. */
 static int repeat_add_launcher(struct repeat_words *words, const struct repeat_run *run, const char *launch)
 {
   char *copy = trm_strdup(launch), *save, *part = strtok_r(copy, " ", &save);
-  const int ranks = repeat_record_number(run, "ranks");
   int status = TRM_OK;
   for (; part && status == TRM_OK; part = strtok_r(NULL, " ", &save)) {
-    char *word = strcmp(part, "{ranks}") == 0   ? trm_format("%d", ranks)
-                 : strcmp(part, "{nodes}") == 0 ? trm_format("%d", repeat_record_number(run, "nodes"))
-                                                : trm_strdup(part);
-    status = repeat_add(words, word);
+    char *word = repeat_fill(part, "{ranks}", repeat_record_number(run, "ranks"));
+    status = repeat_add(words, repeat_fill(word, "{nodes}", repeat_record_number(run, "nodes")));
+    trm_free(word);
   }
   trm_free(copy);
   return status;
@@ -119,21 +125,23 @@ static int repeat_build_words(struct repeat_words *words, const struct repeat_ru
 
 /* -- running */
 
-/* Runs the command to its end. */
+/* Runs the command to its end. A summary.json that is there already is an earlier repetition's (--overwrite). */
 static int repeat_train(char *const *words, const char *dir)
 {
+  struct run_files before, now;
   struct run_child child;
   int signal = 0;
+  run_files_look(dir, &before);
   run_child_listen();
-  TRM_CHECK(run_child_start(&child, words, false));
+  if (run_child_start(&child, words, NULL) != TRM_OK)
+    return TRM_USAGE; /* its message is recorded; 1 would say that bits differ */
   while (child.runs) {
     const int came = run_child_wait(&child, 1, 1);
     signal = came ? came : signal;
   }
   const int status = run_child_exit_status(&child);
-  char *summary = trm_format("%s/summary.json", dir);
-  const bool ended = access(summary, F_OK) == 0;
-  trm_free(summary);
+  run_files_look(dir, &now);
+  const bool ended = now.summary.number != 0 && run_file_differs(&now.summary, &before.summary);
   if (signal)
     return trm_error(TRM_STOPPED, "repeat: stopped by a signal");
   if (status == 128 + SIGILL)

@@ -110,12 +110,13 @@ static int sweep_add_option(struct sweep *sweep, const struct sweep_flags *f, co
     status = trm_error(TRM_USAGE, "sweep: run.dir: each run has a folder in --dir");
   if (status == TRM_OK && tuned && axis.role == SWEEP_SEED)
     status = trm_error(TRM_USAGE, "sweep: --tune=%s: seeds are not chosen", f->tune);
-  if (status == TRM_OK && sweep->axes == SWEEP_MAX_AXES - 1)
-    status = trm_error(TRM_USAGE, "sweep: more than %d options with lists", SWEEP_MAX_AXES - 1);
   if (status == TRM_OK && axis.count == 1 && !axis.range && axis.role != SWEEP_SEED) {
     status = trm_options_set(&sweep->options, name, axis.value[0]);
     if (status == TRM_OK && tuned)
       status = trm_error(TRM_USAGE, "sweep: --tune=%s: %s has one value", f->tune, name);
+    sweep_axis_free(&axis);
+  } else if (status == TRM_OK && sweep->axes == SWEEP_MAX_AXES - 1) {
+    status = trm_error(TRM_USAGE, "sweep: more than %d options with lists", SWEEP_MAX_AXES - 1);
     sweep_axis_free(&axis);
   } else if (status == TRM_OK) {
     axis.role = tuned ? SWEEP_TUNED : axis.role;
@@ -169,6 +170,9 @@ static int sweep_check_tuned(const struct sweep *sweep, const struct sweep_flags
     return trm_error(TRM_USAGE, "sweep: --search=%s is for values of the options of --tune", searches[f->search]);
   if (f->search == SWEEP_HALVING && (sweep_has_axis(sweep, "train.steps") || sweep_has_axis(sweep, "train.epochs")))
     return trm_error(TRM_USAGE, "sweep: --search=halving: train.steps and train.epochs have one value");
+  for (int v = 0; f->search == SWEEP_HALVING && v < sweep->variants; v++)
+    if (strstr(sweep->variant[v].options, "--train.steps=") || strstr(sweep->variant[v].options, "--train.epochs="))
+      return trm_error(TRM_USAGE, "sweep: --search=halving: train.steps and train.epochs have one value");
   if (f->search == SWEEP_HALVING && (f->slurm || f->task >= 0))
     return trm_error(TRM_USAGE, "sweep: --search=halving: a job array does not know which settings are next; run the "
                      "sweep in one job");

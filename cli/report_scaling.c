@@ -86,31 +86,38 @@ static void scaling_add(struct report_panel *panel, const char *label, int numbe
   }
 }
 
+/* Returns the name of a group's line: the strategy, or, where several lines have one, that of its runs. */
+static const char *scaling_label(const struct report *report, int group, const int *points /* (groups) */)
+{
+  const struct trm_node *strategy = trm_node_get(report->group[group].run[0]->config, "strategy.name");
+  for (int g = 0; g < report->groups && strategy && strategy->text; g++) {
+    const struct trm_node *other = trm_node_get(report->group[g].run[0]->config, "strategy.name");
+    if (g != group && points[g] > 1 && other && other->text && strcmp(other->text, strategy->text) == 0)
+      return report->group[group].name;
+  }
+  return strategy && strategy->text ? strategy->text : report->group[group].name;
+}
+
 int report_scaling(const struct report *report, struct report_panel *panel)
 {
   const char *work = isnan(report->target) ? "samples per second" : "time to target";
+  struct scaled **line = trm_alloc((size_t)report->groups * sizeof *line, "report: scaling");
+  int *points = trm_alloc((size_t)report->groups * sizeof *points, "report: scaling");
   double base = INFINITY;
   int lines = 0;
+  for (int g = 0; g < report->groups; g++)
+    line[g] = scaling_line(report, g, &points[g]);
   for (int g = 0; g < report->groups; g++) {
-    int n;
-    struct scaled *line = scaling_line(report, g, &n);
-    const struct trm_node *strategy = trm_node_get(report->group[g].run[0]->config, "strategy.name");
-    const char *label = strategy && strategy->text ? strategy->text : report->group[g].name;
-    for (int k = 0; k < report->groups && n > 1; k++) { /* lines of one strategy have the names of their runs */
-      const struct trm_node *other = trm_node_get(report->group[k].run[0]->config, "strategy.name");
-      int others;
-      struct scaled *of = scaling_line(report, k, &others);
-      if (k != g && others > 1 && strategy && other && other->text && strcmp(other->text, label) == 0)
-        label = report->group[g].name;
-      trm_free(of);
+    if (points[g] > 1) {
+      const char *label = scaling_label(report, g, points);
+      scaling_add(&panel[0], label, lines, line[g], points[g], false);
+      scaling_add(&panel[1], label, lines++, line[g], points[g], true);
+      base = fmin(base, line[g][0].workers);
     }
-    if (n > 1) {
-      scaling_add(&panel[0], label, lines, line, n, false);
-      scaling_add(&panel[1], label, lines++, line, n, true);
-      base = fmin(base, line[0].workers);
-    }
-    trm_free(line);
+    trm_free(line[g]);
   }
+  trm_free(line);
+  trm_free(points);
   if (lines == 0)
     return trm_error(TRM_USAGE, "report: --picture=scaling: needs runs of several numbers of workers");
   snprintf(panel[0].title, sizeof panel[0].title, "Speed-up over %.0f worker%s (%s)", base,

@@ -17,7 +17,7 @@ enum svg_unit { SVG_PLAIN, SVG_COUNT, SVG_SECONDS, SVG_PERCENT };
 enum svg_form { SVG_LINE, SVG_DOTS, SVG_BARS, SVG_BOXES };
 enum { SVG_IDLE = -1 }; /* number of a series of boxes without a color */
 struct svg_box {
-  char title[128]; /* shown under the pointer, without characters of markup */
+  char title[128]; /* shown under the pointer; escaped where it is written */
   int mark;       /* written into the box; -1: none */
   int depth;      /* boxes that it lies in */
 };

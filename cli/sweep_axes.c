@@ -248,6 +248,8 @@ int sweep_make_settings(struct sweep *sweep, enum sweep_search search, int trial
   TRM_CHECK(sweep_count(sweep, SWEEP_CELL, &sweep->cells));
   if (search != SWEEP_RANDOM)
     TRM_CHECK(sweep_count(sweep, SWEEP_TUNED, &settings));
+  if ((double)sweep->cells * settings > SWEEP_MAX_RUNS)
+    return trm_error(TRM_USAGE, "sweep: the lists make more than %d runs", SWEEP_MAX_RUNS);
   sweep->setting = trm_alloc((size_t)settings * (size_t)sweep->axes * sizeof *sweep->setting, "sweep: settings");
   sweep->chosen = trm_alloc((size_t)sweep->cells * sizeof *sweep->chosen, "sweep: choices");
   sweep->halving.kept = trm_alloc((size_t)sweep->cells * (size_t)settings * sizeof *sweep->halving.kept,

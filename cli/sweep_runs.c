@@ -102,18 +102,43 @@ static int sweep_read_summary(const struct sweep *sweep, struct sweep_run *run, 
   return status;
 }
 
+/* Marks beside a run's folder, of runs that have no summary.json: that they took too long, or failed before. */
+static bool sweep_has_mark(const struct sweep *sweep, const struct sweep_run *run, const char *suffix)
+{
+  char *path = sweep_run_path(sweep, run, suffix);
+  const bool is_there = access(path, F_OK) == 0;
+  trm_free(path);
+  return is_there;
+}
+
+static void sweep_mark(const struct sweep *sweep, const struct sweep_run *run, const char *suffix)
+{
+  char *path = sweep_run_path(sweep, run, suffix);
+  FILE *mark = fopen(path, "w");
+  if (!mark || fclose(mark) != 0)
+    trm_warn("%s: cannot be written: %s", path, strerror(errno));
+  trm_free(path);
+}
+
+static void sweep_unmark(const struct sweep *sweep, const struct sweep_run *run, const char *suffix)
+{
+  char *path = sweep_run_path(sweep, run, suffix);
+  unlink(path);
+  trm_free(path);
+}
+
 int sweep_run_read(const struct sweep *sweep, struct sweep_run *run)
 {
-  char *path = sweep_run_path(sweep, run, ""), *timeout = sweep_run_path(sweep, run, ".timeout");
+  char *path = sweep_run_path(sweep, run, "");
   const struct run_state *state;
-  const bool overdue = access(timeout, F_OK) == 0;
   int status = run_state_read(path, &state);
   if (status == TRM_OK && (state->code == TRM_OK || state->code == TRM_FAILED))
     status = sweep_read_summary(sweep, run, state->code == TRM_OK);
-  else if (status == TRM_OK && run->outcome != SWEEP_FAILED)
-    run->outcome = overdue ? SWEEP_TIMEOUT : SWEEP_NOT_RUN;
+  else if (status == TRM_OK)
+    run->outcome = sweep_has_mark(sweep, run, ".timeout")  ? SWEEP_TIMEOUT
+                   : sweep_has_mark(sweep, run, ".failed") ? SWEEP_FAILED
+                                                           : SWEEP_NOT_RUN;
   trm_free(path);
-  trm_free(timeout);
   return status;
 }
 
@@ -162,7 +187,6 @@ static int sweep_start_run(const struct sweep *sweep, const struct sweep_run *ru
                            struct run_child *child)
 {
   char *path = sweep_run_path(sweep, run, ""), *log = sweep_run_path(sweep, run, ".log");
-  char *timeout = sweep_run_path(sweep, run, ".timeout");
   struct word_list list = {NULL, 0, 0};
   const struct run_state *state;
   int status = run_state_read(path, &state);
@@ -173,7 +197,7 @@ static int sweep_start_run(const struct sweep *sweep, const struct sweep_run *ru
   sweep_add_word(&list, trm_strdup("train"));
   sweep_add_word(&list, trm_format("%s/config.yaml", sweep->dir));
   for (int i = sweep_has_variants(sweep); i < sweep->axes; i++)
-    if (*run->value[i])
+    if (*run->value[i] || sweep->axis[i].role != SWEEP_TUNED) /* "" of a tuned option: the variant does not have it */
       sweep_add_word(&list, trm_format("--%s=%s", sweep->axis[i].row->name, run->value[i]));
   sweep_add_options(&list, sweep_variant_options(sweep, run));
   if (run->budget > 0)
@@ -182,14 +206,14 @@ static int sweep_start_run(const struct sweep *sweep, const struct sweep_run *ru
   sweep_add_word(&list, trm_strdup("--run.overwrite=yes"));
   if (state->code != TRM_FAILED) /* it also waits for the lease of a process that is ending */
     sweep_add_word(&list, trm_strdup("--run.resume=auto"));
-  unlink(timeout);
+  sweep_unmark(sweep, run, ".timeout");
+  sweep_unmark(sweep, run, ".failed");
   if (status == TRM_OK)
     status = run_child_start(child, list.word, log);
   for (size_t i = 0; i < list.count; i++)
     trm_free(list.word[i]);
   trm_free(list.word);
   trm_free(log);
-  trm_free(timeout);
   trm_free(path);
   return status;
 }
@@ -232,15 +256,8 @@ static void sweep_end_overdue(struct pool *pool)
     const bool launched = pool->jobs->launch != NULL;
     if (!slot->run || pool->jobs->limit_s <= 0 || over_s < 0 || (slot->overdue && launched && over_s < TERM_S))
       continue;
-    if (!slot->overdue) {
-      char *path = sweep_run_path(pool->sweep, slot->run, ".timeout");
-      FILE *mark = fopen(path, "w");
-      if (mark)
-        fprintf(mark, "ended after %g s\n", pool->jobs->limit_s);
-      if (!mark || fclose(mark) != 0)
-        trm_warn("%s: cannot be written: %s", path, strerror(errno));
-      trm_free(path);
-    }
+    if (!slot->overdue)
+      sweep_mark(pool->sweep, slot->run, ".timeout");
     run_child_signal(&pool->child[i], 1, launched && !slot->overdue ? SIGTERM : SIGKILL);
     slot->overdue = true;
   }
@@ -258,8 +275,10 @@ static int sweep_collect(struct pool *pool, int total)
     run->outcome = SWEEP_NOT_RUN;
     TRM_CHECK(sweep_run_read(pool->sweep, run));
     const int code = run_child_exit_status(&pool->child[i]);
-    if (run->outcome == SWEEP_NOT_RUN && code != TRM_STOPPED)
+    if (run->outcome == SWEEP_NOT_RUN && code != TRM_STOPPED) {
       run->outcome = SWEEP_FAILED;
+      sweep_mark(pool->sweep, run, ".failed");
+    }
     pool->ended++;
     pool->bad += run->outcome != SWEEP_DONE;
     if (run->outcome != SWEEP_DONE && run->outcome != SWEEP_NOT_RUN)

@@ -101,13 +101,15 @@ int sweep_add_variant(struct sweep *sweep, const char *line, const char *tune)
     trm_free(options);
     return TRM_OK;
   }
-  if (!sweep_has_variants(sweep)) {
+  if (!sweep_has_variants(sweep) && sweep->axes == SWEEP_MAX_AXES - 1)
+    status = trm_error(TRM_USAGE, "sweep: more than %d options with lists", SWEEP_MAX_AXES - 1);
+  else if (!sweep_has_variants(sweep)) {
     memmove(&sweep->axis[1], &sweep->axis[0], (size_t)sweep->axes++ * sizeof *sweep->axis);
     sweep->axis[0] = (struct sweep_axis){.row = &variant_row};
   }
-  if (!bar)
+  if (status == TRM_OK && !bar)
     status = trm_error(TRM_USAGE, "sweep: variant %s: the line has no \"| options\"", name);
-  else if (sweep_axis_has(&sweep->axis[0], name))
+  else if (status == TRM_OK && sweep_axis_has(&sweep->axis[0], name))
     status = trm_error(TRM_USAGE, "sweep: variant %s is given twice", name);
   if (status == TRM_OK)
     status = sweep_axis_add(&sweep->axis[0], name);

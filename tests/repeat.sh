@@ -50,7 +50,9 @@ pass "repeated from another folder"
 # Synchronous runs of several ranks, by lanes; a resumed run is repeated whole.
 run 2 lanes --run.lanes=4
 grep -q '"ranks":2,"nodes":1,' lanes/record.json || fail "ranks of lanes"
-repeats 0 'same bits' lanes --launch="$MPIEXEC -n {ranks}"
+repeats 0 'same bits' lanes --launch="env RANKS={ranks} $MPIEXEC -n {ranks}"
+repeats 2 'has not ended' lanes --launch=false --overwrite
+repeats 2 'no-such-launcher' lanes --launch="no-such-launcher -n {ranks}" --overwrite
 run 1 half
 rm half/summary.json half/checkpoints/step-00000024.h5
 run 1 half --run.resume=auto

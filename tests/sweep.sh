@@ -113,6 +113,9 @@ grep -q '4 of 6 runs: diverged' bad.err || { cat bad.err; fail "no warning of di
 good refusal --strategy.name=sync,none --optim.lr=0.1
 grep -q '^| none | 0 of 1, 1 failed | - | - |' refusal/table.md ||
   { cat refusal/table.md; fail "a failed run is not shown"; }
+cp refusal/results.csv before
+good refusal --strategy.name=sync,none --optim.lr=0.1 --collect
+cmp before refusal/results.csv || fail "a failed run is another one when results are collected"
 good slow --train.epochs=1,100000 --time-limit=3
 grep -q '^| 100000 | 0 of 1, 1 timeout |' slow/table.md || { cat slow/table.md; fail "a timeout is not shown"; }
 LIMIT=2 good slow --train.epochs=1,100000 --time-limit=3
@@ -193,10 +196,10 @@ grep -c '<circle' variants/picture.svg | grep -qx 6 && [ "$(grep -o '<circle' va
 cp variants/results.csv before
 timeout 60 "$TRIREME" sweep variants > again 2>&1 || { cat again; fail "sweep DIR with variants"; }
 cmp before variants/results.csv || fail "sweep DIR with variants gives other results"
-echo 'sync | --strategy.name=sync --strategy.fragments=1' > lines
+echo 'sync | --strategy.name=sync --train.label_smoothing=0.125' > lines
 # shellcheck disable=SC2086
 good variants ${of_variants/,strategy.outer_momentum/}
-[ "$(grep -l 'fragments: 1' variants/runs/variant=sync*/config.yaml | wc -l)" -gt 0 ] &&
+[ "$(grep -l 'label_smoothing: 0.125' variants/runs/variant=sync*/config.yaml | wc -l)" -gt 0 ] &&
   [ "$(find variants/runs -path '*variant=sync*summary.json' | wc -l)" = 16 ] ||
   fail "a variant with other options has not been run again"
 pass "variants have options and tuned values of their own; figures and picture are those of the runs"
@@ -240,6 +243,23 @@ refused 'has no "| options"' --variants=lines
 printf 'a | --optim.lr=1\na | --optim.lr=2\n' > lines
 refused "is given twice" --variants=lines
 refused "has a list of values, too" --variants=lines --optim.lr=1,2
+lists=()
+for key in optim.lr optim.decay optim.l2 optim.clip optim.momentum optim.beta1 optim.beta2 train.batch train.epochs run.jitter \
+           train.label_smoothing data.limit strategy.lambda strategy.alpha strategy.memory; do
+  lists+=("--$key=0.5,0.25")
+done
+for i in "${!lists[@]}"; do # whole numbers, and a text
+  case ${lists[i]} in
+    --train.batch=* | --train.epochs=* | --data.limit=*) lists[i]="${lists[i]%%=*}=1,2" ;;
+    --run.jitter=*) lists[i]="--run.jitter=; lognormal 0.1" ;;
+  esac
+done
+echo 'a | --strategy.name=sync' > lines
+refused "more than 15 options with lists" --variants=lines "${lists[@]}"
+refused "more than 15 options with lists" "${lists[@]}" --strategy.rate_bound=1,2
+refused "make more than 1000000 runs" --train.batch=1..10000 --tune=data.limit --data.limit=1..10000
+echo 'a | --strategy.name=sync --train.epochs=1' > lines
+refused "train.epochs have one value" --variants=lines --optim.lr=0.1,0.2 --tune=optim.lr --search=halving
 echo 'a | --optim.lr=1 --run.seed=2' > lines
 refused "run.seed is not a variant's" --variants=lines
 refused "it cannot be read" --variants=missing
