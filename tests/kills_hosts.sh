@@ -51,6 +51,9 @@ kill_one() {
   wait $job
   status=$?
   [ $status = 0 ] || { cat "$dir.log"; fail "rank $victim killed: status $status"; }
+  if ! grep -q -e 'EXIT CODE' -e 'run: restart' "$dir.log"; then # the rank had ended, and the launcher not yet seen it
+    return 1
+  fi
   # of a run whose results are written nothing is left to do, and the launcher alone speaks
   lines=$(grep '^trireme' "$dir.log" | grep -v 'warning: parallel.threads: ') # more ranks than a host's cores
   [[ $lines =~ ^('trireme: warning: run: restart 1 of 1 in 1 s: the job was cut off in '[^$'\n']*)?$ ]] &&

@@ -222,7 +222,7 @@ pass "a heterogeneous job: a rank on $fast, one on the CPU, the loss of one rank
 cat > lost.yaml << 'EOT'
 model: mlp 784-16-10 relu
 data: {file: small.h5}
-train: {steps: 1000, epochs: 1000, batch: 32}
+train: {steps: 4000, epochs: 1000, batch: 32}
 parallel: {threads: 1}
 run: {dir: run-lost, lanes: 2, checkpoint_every: 50, stall_after: 1, stall_abort: 2}
 log: {every: 10, quiet: yes}
@@ -235,11 +235,14 @@ echo "ended with status $?"
 EOT
 "$TRIREME" train lost.yaml --run.dir=run-whole > whole.log 2>&1 || { cat whole.log; fail "one rank"; }
 job=$(sbatch --parsable lost.sbatch) || fail "sbatch"
+rank=
 for _ in $(seq 1500); do
-  [ -e run-lost/checkpoints/last.h5 ] && break
+  [ ! -e run-lost/checkpoints/last.h5 ] ||
+    rank=$(sed -n 's/^{"rank":1,.*"pid":\([0-9]*\),.*/\1/p' run-lost/ledger/node-*.jsonl 2> /dev/null)
+  [ -z "$rank" ] || break
   sleep 0.02
 done
-rank=$(sed -n 's/^{"rank":1,.*"pid":\([0-9]*\),.*/\1/p' run-lost/ledger/node-*.jsonl)
+[ -n "$rank" ] || { cat lost.log; fail "no checkpoint, or no rank 1 in the ledger"; }
 kill -KILL "$(cat "$state/slurmd-two.pid")" "$(awk '{ print $4 }' "/proc/$rank/stat")" "$rank" ||
   { cat lost.log; fail "no second node"; }
 for _ in $(seq 700); do # the launcher may have to be ended
