@@ -83,6 +83,17 @@ EXTRA_DIST += \
 	experiments/02-elastic-averaging/table.md \
 	experiments/02-elastic-averaging/variants.txt
 EXTRA_DIST += \
+	experiments/04-implicit-momentum/README.md \
+	experiments/04-implicit-momentum/config.yaml \
+	experiments/04-implicit-momentum/expected.json \
+	experiments/04-implicit-momentum/fit.awk \
+	experiments/04-implicit-momentum/paper.sbatch \
+	experiments/04-implicit-momentum/picture.awk \
+	experiments/04-implicit-momentum/picture.svg \
+	experiments/04-implicit-momentum/run.sh \
+	experiments/04-implicit-momentum/table.md \
+	experiments/04-implicit-momentum/variants.txt
+EXTRA_DIST += \
 	experiments/05-delay-compensation/README.md \
 	experiments/05-delay-compensation/config.yaml \
 	experiments/05-delay-compensation/expected.json \

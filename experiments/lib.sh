@@ -4,26 +4,38 @@
 #   run.sh --short    a part of it in seconds, on rendered digits, which it makes
 #
 # Both leave their runs in OUT (runs/NAME, runs/NAME-short), and compare the results with expected.json. TRIREME: the program. The full
-# form replaces the experiment's table.md and picture.svg.
+# form replaces the experiment's table.md and picture.svg. An experiment on other data says so by `use`.
 set -eu
 form=full
-data=fashion.h5
 case ${1:-} in
   "") ;;
-  --short) form=short data=digits.h5 ;;
+  --short) form=short ;;
   *) echo "usage: run.sh [--short]" >&2; exit 2 ;;
 esac
 : "${TRIREME:=trireme}" "${OUT:=runs/$(basename "$here")$([ $form = full ] || echo -short)}"
 export TRIREME
-if [ $form = short ]; then
-  [ -e digits.h5 ] || "$TRIREME" data make digits --out=digits.h5 --train=6000 --test=1000 2> /dev/null
-fi
+
+# use FILE COMMAND: the data of the sweeps that follow, and the command that makes the file, for who lacks it
+use() {
+  data=$1
+  [ -e "$data" ] || { echo "$data is missing: $2" >&2; exit 2; }
+}
+
+# use_images: Fashion-MNIST, or in the short form rendered digits
+use_images() {
+  if [ $form = full ]; then
+    use fashion.h5 "trireme data import mnist FOLDER --out=fashion.h5"
+  else
+    [ -e digits.h5 ] || "$TRIREME" data make digits --out=digits.h5 --train=6000 --test=1000 2> /dev/null
+    use digits.h5 "trireme data make digits"
+  fi
+}
 
 # sweep NAME OPTION...: trireme sweep of config.yaml in OUT/NAME, with the data
 sweep() {
   local name=$1
   shift
-  [ -e "$data" ] || { echo "$data is missing: trireme data import mnist FOLDER --out=$data" >&2; exit 2; }
+  [ "${data:-}" ] || use_images
   "$TRIREME" sweep "$here/config.yaml" --data.file="$data" --dir="$OUT/$name" "$@" 2> "$OUT-$name.log" ||
     { cat "$OUT-$name.log" >&2; exit 1; }
 }
