@@ -14,6 +14,7 @@ case ${1:-} in
 esac
 : "${TRIREME:=trireme}" "${OUT:=runs/$(basename "$here")$([ $form = full ] || echo -short)}"
 export TRIREME
+command -v "$TRIREME" > /dev/null || { echo "$TRIREME: no such program; TRIREME=PATH names it" >&2; exit 2; }
 
 # use FILE COMMAND: the data of the sweeps that follow, and the command that makes the file, for who lacks it
 use() {
