@@ -51,6 +51,41 @@ wide="--parallel.pipeline=2 --parallel.data=2 $two --run.checkpoint_every=7"
 }
 equal private wide "2bw, data 2 x pipeline 2, weights that two ranks share"
 equal wide widely "2bw, data 2 x pipeline 2, resumed"
+
+# -- update error feedback: as many bits as without, of any optimizer; its state is whole, and loads into any layout
+ef="$two --parallel.error_feedback=yes --run.checkpoint_every=7"
+rules=("adamw --optim.lr=0.003 --optim.ema=0.9" "muon --optim.lr=0.01")
+! all_cases || rules+=(momentum "adagrad --optim.lr=0.01" "nadamw --optim.lr=0.003")
+for rule in "${rules[@]}"; do
+  name=${rule%% *}
+  options="$ef --optim.name=$rule"
+  stages 4 ef4 "$options"
+  stages 2 ef2 "$options"
+  equal ef4 ef2 "$name: error feedback on 4 and 2 stages"
+  stages 2 part "$options" --train.steps=35
+  rm -rf fewer && cp -r part fewer
+  stages 2 part "$options" "$resume"
+  equal ef2 part "$name: error feedback, resumed"
+  rm -rf more && cp -r fewer more
+  stages 3 fewer "$options" "$resume"
+  stages 4 more "$options" "$resume"
+  equal fewer more "$name: error feedback of 2 stages, resumed on 3 and on 4"
+done
+stages 4 ef4 "$ef"
+[ "$(sha ef4)" != "$(sha two4)" ] || fail "error feedback changes nothing"
+# shellcheck disable=SC2086
+{
+  run 4 efwide $wide --parallel.error_feedback=yes
+  run 4 efprivate $wide --parallel.error_feedback=yes --parallel.share=none
+}
+equal efprivate efwide "error feedback, data 2 x pipeline 2, weights and states that two ranks share"
+# without the state a run does not go on; without error feedback the state is left out
+stages 2 part "$two" --run.checkpoint_every=7 --train.steps=35
+# shellcheck disable=SC2086
+try 2 part --parallel.pipeline=2 $ef $resume
+[ $? = 2 ] && grep -q 'no state "last_step", which parallel.error_feedback needs' part.log ||
+  { cat part.log; fail "resumed without the last step"; }
+pass "error feedback: refused without its state"
 stages 2 single "$two" --train.accumulate=1
 stages 2 singly "$two" --train.accumulate=1 --run.checkpoint_every=7
 equal single singly "2bw, one micro-batch on 2 stages"
@@ -149,6 +184,8 @@ refused() { # refused WORDS N OPTION...
   pass "refused: ${*:3}"
 }
 refused "train.accumulate is at least 3" 4 --parallel.pipeline=4 "$two" --train.accumulate=2
+refused "parallel.error_feedback" 4 --parallel.pipeline=4 --parallel.schedule=1f1b --parallel.error_feedback=yes
+refused "parallel.error_feedback" 1 "$two" --parallel.error_feedback=yes
 refused "train.accumulate above 1" 4 --parallel.pipeline=4 "$dream" --train.accumulate=3
 refused "parallel.zero" 4 --parallel.pipeline=2 --parallel.data=2 "$two" --parallel.zero=2 --parallel.share=none
 finish

@@ -1,5 +1,6 @@
 /* Optimizer updates in one pass over the arrays; nn/optimizer.h defines the rules. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
@@ -9,6 +10,7 @@ struct update {
   trm_bf16 *rounded;      /* (n) NULL: not written */
   float *w, *g;           /* (n) */
   float *first, *second;  /* (n) */
+  float *last_step;       /* (n) NULL: no error feedback */
   float step, root;       /* of adam and lamb: learning rate (lamb: 1) / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
   float gradient;         /* factor of the gradient beside `step`, that of the first moment; 0 but for nadamw */
 };
@@ -101,8 +103,25 @@ CPU_CLONES static void update_direction_body(const void *arguments, size_t low, 
   }
 }
 
-/* Blocks, which are rounded while they are in cache. */
-CPU_CLONES static void update_rounded_body(const void *arguments, size_t low, size_t high)
+/* The rule, and the error feedback of its steps. At most CPU_BLOCK elements. */
+CPU_CLONES static void update_feedback_body(const struct update *it, size_t low, size_t high)
+{
+  float before[CPU_BLOCK], *w = it->w, *last = it->last_step;
+  const bool plain = it->opt->step == 1;
+
+  memcpy(before, w + low, (high - low) * sizeof *w);
+  it->body(it, low, high);
+#pragma omp simd
+  for (size_t i = low; i < high; i++) {
+    const float step = before[i - low] - w[i];
+
+    w[i] -= plain ? 0 : step - last[i];
+    last[i] = step;
+  }
+}
+
+/* Blocks, which are in cache for the passes after the rule: error feedback, rounding. */
+CPU_CLONES static void update_blocks_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
   const float *w = it->w;
@@ -111,9 +130,12 @@ CPU_CLONES static void update_rounded_body(const void *arguments, size_t low, si
   for (size_t first = low; first < high; first += CPU_BLOCK) {
     const size_t end = high - first < CPU_BLOCK ? high : first + CPU_BLOCK;
 
-    it->body(it, first, end);
+    if (it->last_step)
+      update_feedback_body(it, first, end);
+    else
+      it->body(it, first, end);
 #pragma omp simd
-    for (size_t i = first; i < end; i++)
+    for (size_t i = first; i < (rounded ? end : first); i++)
       rounded[i] = trm_bf16_round(w[i]);
   }
 }
@@ -161,7 +183,7 @@ static void update_take_step(struct trm_update *opt)
     opt->rate *= step->rate;
   if (opt->use == TRM_STEP_RULE || opt->use == TRM_STEP_SCALE)
     opt->scale = step->scale;
-  if (opt->use == TRM_STEP_RULE)
+  if (opt->use == TRM_STEP_RULE || opt->use == TRM_STEP_RATE)
     opt->step = step->number;
   if (opt->use == TRM_STEP_AVERAGE)
     opt->rate = step->average;
@@ -207,11 +229,11 @@ void cpu_update(struct trm_device *device, const struct trm_update_arrays *call)
     struct update it = {.opt = &opt, .body = adam ? update_adam_body : update_body,
                         .rounded = call->rounded ? call->rounded + low : NULL, .w = call->w + low,
                         .g = (float *)call->g + low, .first = update_at(call->first, low),
-                        .second = update_at(call->second, low)};
+                        .second = update_at(call->second, low), .last_step = update_at(call->last_step, low)};
 
     if (adam)
       update_correct_bias(&it, opt.rate);
-    cpu_for(device, end - low, CPU_GRANULE, 2, it.rounded ? update_rounded_body : it.body, &it);
+    cpu_for(device, end - low, CPU_GRANULE, 2, it.rounded || it.last_step ? update_blocks_body : it.body, &it);
     low = end;
   }
 }

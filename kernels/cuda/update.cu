@@ -4,6 +4,7 @@
 struct update {
   struct trm_update opt;
   float *w, *g, *first, *second; /* (n) */
+  float *last_step;              /* (n) or NULL: no error feedback */
   trm_bf16 *rounded;             /* (n) or NULL */
   size_t n;
   const struct cuda_update_constants *run; /* (runs), the last one ends at n */
@@ -70,10 +71,18 @@ __global__ static void update_run(const struct update it)
 {
   if (it.opt.now && it.opt.now->skip)
     return;
+  const bool rate = it.opt.use == TRM_STEP_RULE || it.opt.use == TRM_STEP_RATE;
+  const bool plain = (it.opt.now && rate ? it.opt.now->number : it.opt.step) == 1;
   CUDA_ELEMENTS(i, it.n) {
     const struct cuda_update_constants now = update_of_element(&it, i);
-    const float w = update_weight(&it, &now, i, now.scale * it.g[i] + now.l2 * it.w[i]);
+    float w = update_weight(&it, &now, i, now.scale * it.g[i] + now.l2 * it.w[i]);
 
+    if (it.last_step) {
+      const float step = it.w[i] - w;
+
+      w -= plain ? 0 : step - it.last_step[i];
+      it.last_step[i] = step;
+    }
     it.w[i] = w;
     if (it.rounded)
       cuda_store((cuda_bf16 *)it.rounded + i, w);
@@ -94,7 +103,7 @@ __global__ static void update_run_lamb(const struct update it)
 void cuda_update(struct trm_device *device, const struct trm_update_arrays *call)
 {
   struct update it = {
-    call->update, call->w, (float *)call->g, call->first, call->second, call->rounded, call->n, NULL, 0};
+    call->update, call->w, (float *)call->g, call->first, call->second, call->last_step, call->rounded, call->n, NULL, 0};
   struct cuda_update_constants *constants = NULL;
 
   it.runs =
@@ -106,7 +115,8 @@ void cuda_update(struct trm_device *device, const struct trm_update_arrays *call
 
 void cuda_lamb_direction(struct trm_device *device, const struct trm_lamb_direction *call)
 {
-  struct update it = {call->update, (float *)call->w, call->g, call->first, call->second, NULL, call->n, NULL, 0};
+  struct update it = {
+    call->update, (float *)call->w, call->g, call->first, call->second, NULL, NULL, call->n, NULL, 0};
   struct cuda_update_constants *constants = NULL;
 
   it.runs = cuda_update_constants(device, &call->update, call->run, call->runs, NULL, call->n, true, &constants);

@@ -230,6 +230,7 @@ static size_t arrays_ratios(const struct trm_update_arrays *call)
 
 ARRAYS(trm_update_arrays, READS_HOST(run, call->runs), READS(update.now, 1), READS(ratio, arrays_ratios(call)),
        UPDATES(w, call->n), READS(g, call->n), UPDATES(first, call->n), UPDATES(second, call->n),
+       UPDATES(last_step, call->n),
        ARRAY(rounded, call->n, call->update.now ? TRM_UPDATES : TRM_WRITES)) /* unless skipped */
 ARRAYS(trm_lamb_direction, READS_HOST(run, call->runs), READS(update.now, 1), READS(w, call->n), UPDATES(g, call->n),
        UPDATES(first, call->n), UPDATES(second, call->n))

@@ -615,8 +615,10 @@ struct trm_trust_ratios {
   size_t tensors;
 };
 
-/* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL. rounded (n):
- * the new w in bfloat16; NULL: not written. */
+/* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL. last_step
+ * (n): for update error feedback the step of the update before, u' = w before less w after the rule; of the rule's new
+ * step u this update makes w -= u + (u - u'), u' = u, and of update number 1 w -= u, u' = u. NULL: the rule alone.
+ * rounded (n): the new w in bfloat16; NULL: not written. */
 struct trm_update_arrays {
   struct trm_update update;
   const struct trm_update_run *run; /* (runs) host, the last one ends at n; NULL: all elements as update says */
@@ -624,7 +626,7 @@ struct trm_update_arrays {
   const float *ratio;               /* factors of the runs' rates; NULL: 1 */
   float *w;
   const float *g;
-  float *first, *second;
+  float *first, *second, *last_step;
   trm_bf16 *rounded;
   size_t n;
 };

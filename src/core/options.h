@@ -37,7 +37,7 @@ struct trm_optim_options {
 };
 struct trm_parallel_options {
   int64_t data, pipeline, tensor, zero, threads, chunks;
-  bool sequence, stash;
+  bool sequence, stash, error_feedback;
   enum trm_layout_mode layout;
   enum trm_schedule_name schedule;
   enum trm_share share;

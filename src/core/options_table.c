@@ -95,6 +95,8 @@ const struct trm_option trm_option_table[] = {
   INT(parallel.chunks, "2", 1, 16, "schedule=interleaved: chunks of layers in each stage"),
   BOOL(parallel.stash, "yes",
    "schedule=pipedream: backward uses the weights of its forward pass (no: the current weights)"),
+  BOOL(parallel.error_feedback, "no",
+   "schedule=2bw: correct each step u by that before, w -= u + (u - u'): for a delay of one step"),
   TEXT(parallel.cut, "auto", "model items that begin a stage, such as \"4,9\" (auto: stages of equal time)"),
   TEXT(parallel.recompute, "none", "activation checkpointing: none, block (each block), or N blocks at a time"),
   TEXT(parallel.offload, "", "folder for the optimizer's states on a disk (default: in memory)"),

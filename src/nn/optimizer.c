@@ -78,11 +78,12 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   if (!adam && !adagrad && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
     u.momentum = 0.9f;
   *optimizer = (struct trm_optimizer){.update = u,
-                                      .states = rules[u.rule].states + (o->ema > 0),
+                                      .states = rules[u.rule].states + options->parallel.error_feedback + (o->ema > 0),
                                       .clip = options->strategy.compress == TRM_COMPRESS_DGC ? 0 : o->clip,
                                       .trust = o->trust,
                                       .adamw = o->rate > 0 ? o->adamw_rate / o->rate : 0,
                                       .ema = o->ema,
+                                      .error_feedback = options->parallel.error_feedback,
                                       .decay_all = o->decay_all};
   if (model) {
     optimizer->tensor = model->tensor;
@@ -96,7 +97,10 @@ const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int 
 {
   if (state < 0 || state >= optimizer->states)
     return NULL;
-  return state < rules[optimizer->update.rule].states ? rules[optimizer->update.rule].state[state] : "ema";
+  const int of_rule = rules[optimizer->update.rule].states;
+  if (state < of_rule)
+    return rules[optimizer->update.rule].state[state];
+  return optimizer->error_feedback && state == of_rule ? "last_step" : "ema";
 }
 
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared)
@@ -280,8 +284,8 @@ struct trm_update trm_optimizer_update_now(const struct trm_optimizer *optimizer
 static struct trm_update optim_rule_at(const struct trm_optimizer *optimizer, const struct trm_update *hyper, size_t at,
                                        size_t high, size_t *end)
 {
-  const struct trm_update sgd = {.rule = TRM_UPDATE_SGD, .rate = hyper->rate, .scale = 1, .now = hyper->now,
-                                 .use = TRM_STEP_RATE};
+  const struct trm_update sgd = {.rule = TRM_UPDATE_SGD, .rate = hyper->rate, .scale = 1, .step = hyper->step,
+                                 .now = hyper->now, .use = TRM_STEP_RATE};
   struct trm_update rule = hyper->rule == TRM_UPDATE_LAMB ? sgd : *hyper;
   int t = optim_tensor_at(optimizer, at);
   const bool hidden = optimizer->tensor[t].hidden;
@@ -306,7 +310,7 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
                          const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
                          const float *g)
 {
-  const int states = optimizer->states - (optimizer->ema > 0); /* of the rule */
+  const int states = optimizer->states - (optimizer->ema > 0) - optimizer->error_feedback; /* of the rule */
   const bool ratios = trm_optimizer_has_trust_ratios(optimizer), on_device = ratios && hyper->now;
   const size_t low = to->low, high = optim_trained_end(optimizer, low, to->n);
   struct optim_runs runs;
@@ -317,7 +321,8 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
     device->ops->update(device, &(struct trm_update_arrays){
       .update = rule, .run = runs.run, .runs = runs.runs, .ratio = on_device ? ratio : NULL, .w = to->w + o,
       .rounded = to->rounded ? to->rounded + o : NULL, .g = g + o, .first = states > 0 ? to->state[0] + o : NULL,
-      .second = states > 1 ? to->state[1] + o : NULL, .n = end - at});
+      .second = states > 1 ? to->state[1] + o : NULL,
+      .last_step = optimizer->error_feedback ? to->state[states] + o : NULL, .n = end - at});
   }
   optim_move_statistics(optimizer, device, hyper, false, to, g);
   if (optimizer->ema > 0)

@@ -34,9 +34,15 @@
  * muon needs whole hidden matrices: trm_muon_direction comes before apply, and puts x, scaled, in place of g.
  * All other rules are applied at once.
  *
- * The average (optim.ema) is one more state: after each update average += (1 - d) (w - average), and it begins as the
- * initial weights. d = min(ema, (1 + t) / (10 + t)) after update t: at first the latest tenth of the run counts, as in
- * TensorFlow's ExponentialMovingAverage. It covers the statistics, too. Evaluations use it in place of the weights.
+ * Update error feedback (parallel.error_feedback; Zmushko et al. 2026) is for gradients that are a step late. With u
+ * the whole step of the rule, decay included, and u' that of the update before, which is one more state:
+ *
+ *   w -= u + (u - u');  u' = u;                              update 1: w -= u
+ *
+ * The average (optim.ema) is one more state, the last: after each update average += (1 - d) (w - average), and it
+ * begins as the initial weights. d = min(ema, (1 + t) / (10 + t)) after update t: at first the latest tenth of the run
+ * counts, as in TensorFlow's ExponentialMovingAverage. It covers the statistics, too. Evaluations use it in place of the
+ * weights.
  *
  * Statistics, the running moments of normalization, follow no rule. The gradient of one is the moment of the batch, and
  *
@@ -55,7 +61,7 @@
 TRM_BEGIN_DECLS
 
 /* Flat arrays of a run: the weights and the optimizer's states. */
-#define TRM_MAX_STATES 4
+#define TRM_MAX_STATES 5
 
 /* A tensor in the flat arrays, its padding included. It begins where the one before ends, the first at 0. Statistics
  * come after all trained tensors. */
@@ -75,11 +81,12 @@ struct trm_tensor {
 struct trm_model;
 struct trm_optimizer {
   struct trm_update update; /* rule and constants; rate, scale and step are set per step */
-  int states;               /* arrays of state: 0 to 3 */
+  int states;               /* arrays of state: 0 to 4 */
   double clip;              /* largest global norm of the gradient, 0: none */
   double trust;             /* lars */
   double adamw;             /* muon: rate of adamw over that of muon */
   double ema;               /* decay of the average, the last of the states; 0: none */
+  bool error_feedback;      /* of updates: the state last_step, before the average */
   bool decay_all;
   const struct trm_tensor *tensor; /* (tensors + statistics), the trained ones first */
   int tensors, statistics;
@@ -91,7 +98,7 @@ struct trm_optimizer {
  * and why. Nothing to free. */
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
                          const struct trm_model *model);
-/* "momentum"; "squares"; "first", "second"; "ema"; NULL beyond the last */
+/* "momentum"; "squares"; "first", "second"; "last_step"; "ema"; NULL beyond the last */
 const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int state);
 /* Elements of the flat arrays that are trained, from 0 on. */
 size_t trm_optimizer_trained(const struct trm_optimizer *optimizer);

@@ -15,7 +15,8 @@ enum feature {
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
   CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, COLLECTIVES, LOCAL_STEPS,
   FRAGMENTS, NO_FRAGMENTS, WHOLE_TENSORS, ENCRYPTED_MESSAGES, COMPRESS, DGC, NO_FEEDBACK, NO_ERRORS, MOMENTUM_RULE,
-  MATRICES, DYLU, NO_DYLU, SHARED_WORKERS, LANES_SIDE_BY_SIDE, LOSS_CHUNK, DROPS_STRAGGLERS, SHARED_CORES, FEATURES
+  UPDATE_FEEDBACK, NO_DELAY, MATRICES, DYLU, NO_DYLU, SHARED_WORKERS, LANES_SIDE_BY_SIDE, LOSS_CHUNK, DROPS_STRAGGLERS,
+  SHARED_CORES, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -29,6 +30,8 @@ static const struct {
   [TENSOR] = {"parallel.tensor above 1", "--parallel.tensor=2", false},
   [NO_FLUSH] = {"parallel.schedule=pipedream or 2bw", "--parallel.pipeline=2 --parallel.schedule=2bw", false},
   [PIPEDREAM] = {"parallel.schedule=pipedream", "--parallel.pipeline=2 --parallel.schedule=pipedream", false},
+  [UPDATE_FEEDBACK] = {"parallel.error_feedback", "--parallel.error_feedback=yes", false},
+  [NO_DELAY] = {"parallel.schedule other than 2bw, or one stage", "--parallel.pipeline=1", false},
   [NO_STASH] = {"parallel.stash=no",
                 "--parallel.pipeline=2 --parallel.schedule=pipedream --parallel.stash=no", false},
   [RECOMPUTE] = {"parallel.recompute", "--parallel.recompute=block", false},
@@ -133,6 +136,7 @@ static const struct {
   {OFFLOAD, LOCAL_STEPS, "checkpoints have every replica's states, from memory"},
   {OFFLOAD, ENCRYPTED, "the states in its files are not encrypted"},
   {PIPEDREAM, ACCUMULATE, "it updates after every micro-batch; 2bw accumulates"},
+  {UPDATE_FEEDBACK, NO_DELAY, "it corrects gradients that are one step late"},
   {RECOMPUTE, NO_STASH, "the weights change between the two forward passes of a batch"},
   {RECOMPUTE, MOVING_WEIGHTS, "the weights change between the two forward passes of a batch"},
   {WORKER_BATCH, SHARDED_BATCH, "train.batch is the batch of all ranks; set it to as many times the rows"},
@@ -224,6 +228,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [TENSOR] = run->tensor_ranks > 1,
     [NO_FLUSH] = schedules && !trm_schedule_flushes(&schedule),
     [PIPEDREAM] = schedules && schedule.name == TRM_PIPEDREAM,
+    [UPDATE_FEEDBACK] = o->parallel.error_feedback,
+    [NO_DELAY] = run->stages == 1 || schedule.name != TRM_2BW,
     [NO_STASH] = schedules && schedule.name == TRM_PIPEDREAM && !o->parallel.stash,
     [RECOMPUTE] = strcmp(o->parallel.recompute, "none") != 0,
     [ZERO] = o->parallel.zero > 0,

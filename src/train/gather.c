@@ -195,7 +195,7 @@ int trm_model_restore_parameter(void *context, int state, const struct trm_param
 
 int trm_model_restore_end(struct trm_model_restore *f, uint64_t updates, int status)
 {
-  const float *const from[TRM_MAX_STATES] = {f->array[0], f->array[1], f->array[2], f->array[3]};
+  const float *const from[TRM_MAX_STATES] = {f->array[0], f->array[1], f->array[2], f->array[3], f->array[4]};
   if (status == TRM_OK)
     status = f->strategy->ops->restore(f->strategy, from, updates);
   for (int i = 0; i < f->states; i++)

@@ -148,10 +148,10 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
 
 static int restart_missing_state(const struct trainer *t, const char *path, const char *state)
 {
-  const bool average = strcmp(state, "ema") == 0;
+  const bool average = strcmp(state, "ema") == 0, feedback = strcmp(state, "last_step") == 0;
   return trm_error(TRM_USAGE, "%s: the checkpoint has no state \"%s\", which %s%s needs", path, state,
-                   average ? "optim.ema" : "optim.name=",
-                   average ? "" : trm_choice_text("optim.name", t->options->optim.name));
+                   average ? "optim.ema" : feedback ? "parallel.error_feedback" : "optim.name=",
+                   average || feedback ? "" : trm_choice_text("optim.name", t->options->optim.name));
 }
 
 /* Restores the strategy's arrays and local states from the checkpoint. Collective. */

@@ -52,6 +52,12 @@ mutation 'adamw: decay of adam' kernels/cpu/update.c \
   's/opt->rule == TRM_UPDATE_ADAM \? 1 : 1 - opt->rate \* opt->decay/1/' 'test_kernels:updates' 1
 mutation 'nadamw: the momentum of one update for the next' kernels/cpu/update.c \
   's/update_nadam_momentum\(beta1, t \+ 1\)/now/' 'test_kernels:updates' 1
+mutation 'error feedback: the first step twice' kernels/cpu/update.c 's/plain = it->opt->step == 1/plain = false/' \
+  'test_kernels:error feedback' 1
+mutation 'error feedback: of the corrected step' kernels/cpu/update.c \
+  's/last\[i\] = step;/last[i] = before[i - low] - w[i];/' 'test_kernels:error feedback' 1
+mutation 'error feedback: the first step twice where the rule is sgd of a direction' src/nn/optimizer.c 's/\.step = hyper->step,//' \
+  'test_sync:rules' 2
 mutation 'muon: the smaller side of a tall matrix' src/nn/muon.c 's/const bool tall = .*;/const bool tall = false;/' \
   'test_muon:directions' 1
 mutation 'muon: momentum without Nesterov' src/nn/muon.c 's/TRM_UPDATE_NESTEROV/TRM_UPDATE_MOMENTUM/' \

@@ -99,4 +99,6 @@ void step_ratios(struct trm_device *device);
 void step_update(struct trm_device *device);
 void step_uses(struct trm_device *device);
 void step_mask(struct trm_device *device);
+void update_feedback(struct trm_device *device);
+void update_feedback_identities(struct trm_device *device);
 void update_slices(struct trm_device *device);

@@ -239,3 +239,74 @@ void update_slices(struct trm_device *device)
       check_same(rule_name[rule], read_floats(device, array[1][k], N), read_floats(device, array[0][k], N), N);
   }
 }
+
+/* Error feedback of steps against a loop in double: w -= u + (u - u'), u the rule's step; the first one plain. */
+void update_feedback(struct trm_device *device)
+{
+  static const size_t sizes[] = {0, 1, 1000, 17001};
+
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule < TRM_UPDATE_LAMB; rule++)
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+      const size_t n = sizes[s];
+      const float *start = host_random(n, 1);
+      double *w = trm_alloc(5 * n * sizeof(*w), "want"), *m = w + n, *v = m + n, *before = v + n, *last = before + n;
+      float *on_w = device_floats(device, start, n), *zero = host_floats(n), *on_last = device_floats(device, zero, n);
+      float *first = has_first(rule) ? device_floats(device, zero, n) : NULL;
+      float *second = has_second(rule) ? device_floats(device, zero, n) : NULL;
+
+      for (size_t i = 0; i < n; i++)
+        w[i] = start[i];
+      for (uint64_t step = 1; step <= 4; step++) {
+        const float *g = host_random(n, 10 + (uint32_t)step);
+        const struct trm_update how = update_of(rule, step);
+
+        memcpy(before, w, n * sizeof(*w));
+        update_want(&how, w, g, m, v, NULL, n);
+        for (size_t i = 0; i < n; i++) {
+          const double u = before[i] - w[i];
+
+          w[i] = step == 1 ? before[i] - u : before[i] - (u + (u - last[i]));
+          last[i] = u;
+        }
+        device->ops->update(device, &(struct trm_update_arrays){
+          .update = how, .w = on_w, .g = device_floats(device, g, n), .first = first, .second = second,
+          .last_step = on_last, .n = n});
+      }
+      check_close(rule_name[rule], read_floats(device, on_w, n), w, n, 2e-6, 0);
+      check_close(rule_name[rule], read_floats(device, on_last, n), last, n, 1e-6, 0);
+      trm_free(w);
+    }
+}
+
+/* Numbers whose sums are exact: equal gradients make the steps of the rule alone; of any gradients, n corrected steps
+ * are n plain ones, the last of which counts twice, less the first. */
+void update_feedback_identities(struct trm_device *device)
+{
+  enum { N = 1500, STEPS = 6 };
+
+  for (int equal = 0; equal < 2; equal++) {
+    float *start = host_floats(N), *g[STEPS], *zero = host_floats(N);
+
+    for (int i = 0; i < N; i++)
+      start[i] = (float)(i % 64) / 64;
+    float *on_w = device_floats(device, start, N), *plain = device_floats(device, start, N);
+    float *last = device_floats(device, zero, N);
+    for (uint64_t step = 1; step <= STEPS; step++) {
+      struct trm_update how = {.rule = TRM_UPDATE_SGD, .rate = 0.5f, .scale = 1, .step = step};
+
+      g[step - 1] = host_floats(N);
+      for (int i = 0; i < N; i++)
+        g[step - 1][i] = (float)((i * 7 + (equal ? 0 : (int)step * 5)) % 32) / 16 - 1;
+      const float *on_g = device_floats(device, g[step - 1], N);
+      device->ops->update(device, &(struct trm_update_arrays){
+        .update = how, .w = on_w, .g = on_g, .last_step = last, .n = N});
+      device->ops->update(device, &(struct trm_update_arrays){.update = how, .w = plain, .g = on_g, .n = N});
+      if (step == 1)
+        check_same("the first step", read_floats(device, on_w, N), read_floats(device, plain, N), N);
+    }
+    float *want = read_floats(device, plain, N);
+    for (int i = 0; i < N; i++)
+      want[i] -= 0.5f * (g[STEPS - 1][i] - g[0][i]);
+    check_same(equal ? "equal gradients" : "a sum of steps", read_floats(device, on_w, N), want, N);
+  }
+}

@@ -10,6 +10,7 @@
 struct setup {
   enum trm_update_rule rule;
   double clip, ema;
+  bool error_feedback; /* of updates */
   enum trm_share share;
   const char *offload;
   int node_size; /* TRM_NODE_SIZE; 0: unset */
@@ -25,8 +26,8 @@ struct setup {
 static inline const char *text_of(const struct setup *c)
 {
   static char text[256];
-  snprintf(text, sizeof text, "rule %d clip %g ema %g share %s node size %d bucket %d lanes %d pretends %d, compress %d, "
-           "%zu elements", (int)c->rule, c->clip, c->ema,
+  snprintf(text, sizeof text, "rule %d clip %g ema %g feedback %d share %s node size %d bucket %d lanes %d pretends %d, compress %d, "
+           "%zu elements", (int)c->rule, c->clip, c->ema, c->error_feedback,
            trm_choice_text("parallel.share", c->share), c->node_size, (int)c->bucket, (int)c->lanes,
            c->pretends, (int)c->compress, c->elements);
   return text;
@@ -94,7 +95,8 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                               .beta1 = 0.9f,
                                               .beta2 = 0.99f,
                                               .epsilon = 1e-3f};
-  job->optimizer.states = rule_states(c->rule) + (c->ema > 0);
+  job->optimizer.states = rule_states(c->rule) + c->error_feedback + (c->ema > 0);
+  job->optimizer.error_feedback = c->error_feedback;
   job->optimizer.clip = c->compress == TRM_COMPRESS_DGC ? 0 : c->clip;
   job->optimizer.ema = c->ema;
   job->optimizer.trust = 0.2;

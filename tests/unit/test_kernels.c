@@ -219,6 +219,8 @@ ON_DEVICES(step_update)
 ON_DEVICES(step_uses)
 ON_DEVICES(step_mask)
 ON_DEVICES(recorded_calls)
+ON_DEVICES(update_feedback)
+ON_DEVICES(update_feedback_identities)
 ON_DEVICES(update_slices)
 ON_DEVICES(fused_add_norm)
 ON_DEVICES(values_rows)
@@ -317,6 +319,8 @@ int main(void)
     {"what an update takes from a step", test_step_uses},
     {"masks by the step in device memory", test_step_mask},
     {"recorded calls", test_recorded_calls},
+    {"error feedback of updates against double", test_update_feedback},
+    {"error feedback of updates: equal gradients, sums of steps", test_update_feedback_identities},
     {"updates of slices equal the whole", test_update_slices},
     {"sum and norm in one call", test_fused_add_norm},
     {"bfloat16 values: rows", test_values_rows},

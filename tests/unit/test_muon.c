@@ -205,7 +205,8 @@ static void check_layout(const struct setup *c)
 {
   struct job job, alone;
   muon_start(&job, c, world);
-  muon_start(&alone, &(struct setup){.rule = TRM_UPDATE_MUON, .clip = c->clip, .ema = c->ema, .elements = c->elements},
+  muon_start(&alone, &(struct setup){.rule = TRM_UPDATE_MUON, .clip = c->clip, .ema = c->ema,
+                                .error_feedback = c->error_feedback, .elements = c->elements},
              trm_comm_self());
   const size_t bytes = c->elements * sizeof(float);
   float *g = trm_alloc(bytes, "test");
@@ -241,6 +242,7 @@ static void test_layouts(void)
       for (int share = 0; share < 2; share++)
         if (share || node == 0)
           check_layout(&(struct setup){.rule = TRM_UPDATE_MUON, .clip = clip ? 3 : 0, .ema = clip ? 0.9 : 0,
+                                       .error_feedback = node == 1,
                                        .share = share ? TRM_SHARE_NODE : TRM_SHARE_NONE, .node_size = node,
                                        .bucket = 20000, .elements = 60000});
 }

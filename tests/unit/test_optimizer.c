@@ -75,6 +75,13 @@ static void test_rules(void)
   CU_ASSERT(o.update.decay == 0.25f && o.update.l2 == 0.5f && o.update.beta1 == 0.75f && o.update.beta2 == 0.875f);
   CU_ASSERT(o.update.epsilon == 1e-6f && o.clip == 3);
   trm_options_free(&options);
+  options = options_of("name=adamw ema=0.9");
+  options.parallel.error_feedback = true;
+  CU_ASSERT(trm_optimizer_create(&o, &options, NULL) == TRM_OK && o.states == 4 && o.error_feedback);
+  CU_ASSERT_STRING_EQUAL(trm_optimizer_state_name(&o, 1), "second");
+  CU_ASSERT_STRING_EQUAL(trm_optimizer_state_name(&o, 2), "last_step");
+  CU_ASSERT_STRING_EQUAL(trm_optimizer_state_name(&o, 3), "ema");
+  trm_options_free(&options);
   options = options_of("momentum=0.5 clip=3");
   options.strategy.compress = TRM_COMPRESS_DGC; /* has the momentum, and clips */
   CU_ASSERT(trm_optimizer_create(&o, &options, NULL) == TRM_OK && o.update.rule == TRM_UPDATE_SGD && o.clip == 0);

@@ -11,7 +11,7 @@
 /* -- the reference: one rank, double precision, formulas of nn/optimizer.h */
 
 struct reference {
-  double *w, *first, *second, *average;
+  double *w, *first, *second, *average, *last_step;
 };
 
 static double norm_of(const double *x, size_t low, size_t high)
@@ -114,10 +114,18 @@ static void reference_step(struct reference *r, const struct setup *c, const str
   const double norm = norm_of(g, 0, n);
   for (size_t i = 0; i < n && c->clip > 0 && norm > c->clip; i++)
     g[i] *= c->clip / norm;
+  double *before = trm_alloc(n * sizeof *before, "test");
+  memcpy(before, r->w, n * sizeof *before);
   size_t low = 0;
   for (int t = 0; t < optimizer->tensors; low = optimizer->tensor[t++].end)
     reference_update(r, &optimizer->update, optimizer, optimizer->tensor[t].vector, step, g, low,
                      optimizer->tensor[t].end);
+  for (size_t i = 0; i < n && c->error_feedback; i++) {
+    const double u = before[i] - r->w[i];
+    r->w[i] -= step == 0 ? 0 : u - r->last_step[i];
+    r->last_step[i] = u;
+  }
+  trm_free(before);
   const double keep = fmin(c->ema, (2 + (double)step) / (11 + (double)step));
   for (size_t i = 0; i < c->elements; i++)
     r->average[i] = keep * r->average[i] + (1 - keep) * r->w[i];
@@ -166,7 +174,7 @@ static void check_against_reference(const struct setup *c)
 
   const size_t bytes = c->elements * sizeof(double);
   struct reference r = {trm_alloc(bytes, "test"), trm_alloc(bytes, "test"), trm_alloc(bytes, "test"),
-                        trm_alloc(bytes, "test")};
+                        trm_alloc(bytes, "test"), trm_alloc(bytes, "test")};
   for (size_t i = 0; i < c->elements; i++)
     r.w[i] = r.average[i] = initial(i);
   for (uint64_t step = 0; step < 4; step++) {
@@ -187,6 +195,7 @@ static void check_against_reference(const struct setup *c)
   trm_free(r.first);
   trm_free(r.second);
   trm_free(r.average);
+  trm_free(r.last_step);
 }
 
 /* With more ranks than cores, every other case is skipped to save time. */
@@ -210,6 +219,10 @@ static void test_rules(void)
                                 .bucket = 65536,
                                 .elements = 70000 / 16 * 16};
         check_against_reference(&c);
+        struct setup feedback = c;
+        feedback.error_feedback = true;
+        if (node_size < 2)
+          check_against_reference(&feedback);
       }
 }
 
