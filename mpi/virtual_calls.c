@@ -207,6 +207,8 @@ void virtual_call_begin(struct trm_calls *calls, int owner, void *head, const vo
   struct trm_comm *comm = calls->comm;
   const struct virtual_group *group = virtual_of(comm)->group;
   struct virtual_net *net = group->net;
+  in_bytes = in ? in_bytes : 0;
+  out_bytes = out ? out_bytes : 0;
   if (owner < 0 || owner >= comm->size || owner == comm->rank || !calls->owners->of[owner])
     virtual_fail(net, "call of rank %d by rank %d of %d: it answers no calls, or is the caller", owner, comm->rank,
                  comm->size);
