@@ -7,6 +7,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/asyncdiloco.c \
 	mpi/async/server_weights.c \
 	mpi/async/server_weights.h \
+	mpi/async/backup.c \
 	mpi/async/batch_assignment.c \
 	mpi/async/batch_assignment.h \
 	mpi/async/call_order.c \

@@ -22,6 +22,7 @@
   ROW(ormo)        \
   ROW(ringmaster)  \
   ROW(rennala)     \
+  ROW(backup)      \
   ROW(malenia)     \
   ROW(ringleader)  \
   ROW(iaasgd)      \

@@ -12,8 +12,8 @@ optim: {lr: 0.05}
 run: {seed: 3, jitter: lognormal 0.5, checkpoint_every: -1}
 log: {quiet: yes}
 YAML
-methods="sync asgd groups hogwild softsync dcasgd dana ormo ringmaster rennala malenia ringleader iaasgd ssp essp easgd eamsgd fedasync fedbuff \
-  asyncdiloco halos adpsgd a2cid2 sgp keuper"
+methods="sync asgd groups hogwild softsync dcasgd dana ormo ringmaster rennala backup malenia ringleader iaasgd ssp essp easgd eamsgd \
+  fedasync fedbuff asyncdiloco halos adpsgd a2cid2 sgp keuper"
 
 # simulate N NAME OPTION...: trains config.yaml on N virtual ranks
 try_simulate() {
@@ -174,7 +174,8 @@ simulate 4 easgd-alpha --strategy.name=easgd --strategy.alpha=0.225
 equal easgd-alpha easgd-4
 # Every method that takes a failure makes all its updates, with equal bits each time.
 for method in asgd "asgd --strategy.tau=3" "asgd --strategy.servers=1" "asgd --strategy.aggregate=node" groups hogwild \
-              softsync dcasgd dana ormo ringmaster rennala iaasgd easgd eamsgd fedasync fedbuff asyncdiloco halos adpsgd a2cid2 sgp keuper; do
+              softsync dcasgd dana ormo ringmaster rennala backup iaasgd easgd eamsgd fedasync fedbuff asyncdiloco \
+              halos adpsgd a2cid2 sgp keuper; do
   for outages in 2:0.001- "0:0.0005-, 2:0.001-0.003, 1:0-0.002"; do
     simulate 4 fails --run.overwrite=yes --strategy.name=${method} --run.outages="$outages" --simulate.nodes=2
     simulate 4 fails-again --run.overwrite=yes --strategy.name=${method} --run.outages="$outages" --simulate.nodes=2 \

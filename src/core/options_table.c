@@ -140,8 +140,8 @@ const struct trm_option trm_option_table[] = {
    "asgd: the workers of a node send their gradients in one message at a time, summed in the node's memory"),
   INT(strategy.splits, "1", 1, INFINITY, "softsync: n; the weights are updated after every workers / n gradients"),
   INT(strategy.collect, "0", 0, INFINITY,
-   "rennala, fedbuff, asyncdiloco, halos: gradients or differences of weights that an update takes (0: the number of "
-   "workers; halos: of the largest group)"),
+   "rennala, backup, fedbuff, asyncdiloco, halos: gradients or differences of weights that an update takes (0: the "
+   "number of workers; halos: of the largest group)"),
   INT(strategy.max_delay, "0", 0, INFINITY,
    "ringmaster: gradients that have missed that many updates are dropped (0: the number of workers)"),
   REAL(strategy.activation, "0", 0, 1,

@@ -137,6 +137,9 @@ mutation 'ringmaster: sends old weights to who is late' mpi/async/ringmaster.c \
   '0,/server_weights_reply\(s, chunk, call\);/s//if (call->staleness < 2) server_weights_reply(s, chunk, call);/' test_async_collect
 mutation 'rennala: takes old gradients' mpi/async/ringmaster.c 's/call->staleness == 0 && //' test_async_collect
 mutation 'rennala: the sum, not the mean' mpi/async/ringmaster.c 's/\[SERVER_SCALE\], count, mean/[SERVER_SCALE], 1, mean/' test_async_collect
+mutation 'backup: takes old gradients' mpi/async/backup.c 's/ && call->staleness == 0//' test_async_collect
+mutation 'backup: does not wait for the next weights' mpi/async/backup.c 's/w->seen\[0\] + 1 : 0/w->seen[0] : 0/' test_async_collect
+mutation 'backup: waits though batches run out' mpi/async/backup.c 's/<= worker_count(s) - backup_needed(s))/< 1000)/' test_async_collect
 mutation 'malenia: takes old gradients' mpi/async/ringleader.c 's/pushes && call->staleness == 0;/pushes;/' test_async_collect
 mutation 'iaasgd: updates before the table is full' mpi/async/ringleader.c 's/\[ROWS\] < worker_count\(s\)/[ROWS] < 0/' \
   test_async_collect

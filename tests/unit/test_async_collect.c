@@ -8,7 +8,7 @@
 
 static void test_alone(void)
 {
-  static const char *const methods[] = {"ringmaster", "rennala", "malenia", "ringleader", "iaasgd"};
+  static const char *const methods[] = {"ringmaster", "rennala", "backup", "malenia", "ringleader", "iaasgd"};
   for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM; rule++)
     for (int clips = 0; clips < 2; clips++) {
       const double clip = clips ? 30 : 0;
@@ -38,6 +38,7 @@ struct loop {
   int updates; /* left in the round */
   double mean[ELEMENTS];
   int collected; /* in the mean, a sum */
+  bool waits[MAX_WORKERS]; /* backup: for the next update */
 };
 
 /* Statistics move towards g; trained elements by -rate * g. */
@@ -100,6 +101,28 @@ static bool loop_rennala(struct loop *l, uint64_t seen, double rate, const doubl
   l->collected = 0;
   l->clock++;
   return true;
+}
+
+/* Workers without a batch at an event. */
+static int loop_idlers(const struct race *race, int event)
+{
+  bool computes[MAX_WORKERS] = {false};
+  int idlers = race->workers;
+  for (int e = event; e < race->events; e++) {
+    idlers -= !computes[race->event[e].worker];
+    computes[race->event[e].worker] = true;
+  }
+  return idlers;
+}
+
+/* Backup workers: the first gradients of the current weights, one of each worker while enough have batches. */
+static bool loop_backup(struct loop *l, int worker, uint64_t seen, double rate, const double *g, int idlers)
+{
+  const int n = l->race->workers, count = l->race->setup.collect > 0 ? l->race->setup.collect : n;
+  CHECK(&l->race->setup, !l->waits[worker] || idlers > n - count);
+  l->waits[worker] = seen == l->clock;
+  loop_rennala(l, seen, rate, g);
+  return l->clock > seen;
 }
 
 /* w moves by the mean of the rows' means; none has missed more than `most` updates. */
@@ -205,6 +228,8 @@ static void check_loop(const struct race *race)
       replies = loop_ringmaster(&l, seen[k], rate, g);
     else if (strcmp(c->method, "rennala") == 0)
       replies = loop_rennala(&l, seen[k], rate, g);
+    else if (strcmp(c->method, "backup") == 0)
+      replies = loop_backup(&l, k, seen[k], rate, g, loop_idlers(race, e));
     else if (strcmp(c->method, "malenia") == 0)
       replies = loop_malenia(&l, k, seen[k], rate, g);
     else if (strcmp(c->method, "ormo") == 0)
@@ -213,10 +238,12 @@ static void check_loop(const struct race *race)
       replies = loop_ringleader(&l, k, seen[k], rate, g);
     else
       replies = loop_iaasgd(&l, k, seen[k], rate, g);
-    if (replies) {
-      memcpy(view[k], l.w, sizeof view[k]);
-      seen[k] = l.clock;
-    }
+    for (int i = 0; i < MAX_WORKERS; i++)
+      if ((i == k && replies) || (l.waits[i] && l.clock > seen[i])) {
+        memcpy(view[i], l.w, sizeof view[i]);
+        seen[i] = l.clock;
+        l.waits[i] = false;
+      }
   }
   double away = 0;
   for (int i = 0; i < ELEMENTS; i++)
@@ -231,6 +258,8 @@ static const struct race races[] = {
   {.setup = {.method = "ringmaster", .clip = 8}, .ranks = 6},
   {.setup = {.method = "rennala", .collect = 3, .clip = 8}, .ranks = 5},
   {.setup = {.method = "rennala"}, .ranks = 3},
+  {.setup = {.method = "backup", .collect = 3, .clip = 8}, .ranks = 5},
+  {.setup = {.method = "backup"}, .ranks = 3},
   {.setup = {.method = "malenia", .clip = 8}, .ranks = 4},
   {.setup = {.method = "ormo", .rule = TRM_UPDATE_MOMENTUM}, .ranks = 4},
   {.setup = {.method = "ormo", .rule = TRM_UPDATE_MOMENTUM, .rate = TRM_STALE_RATE_DELAY}, .ranks = 5},

@@ -75,6 +75,8 @@ static const struct variant variants[] = {
   {.name = "ormo, servers", .method = "ormo", .promise = PROMISE_SUM, .sees_own = true, .servers = 1},
   {.name = "ringmaster", .method = "ringmaster", .promise = PROMISE_NOTHING},
   {.name = "rennala, servers", .method = "rennala", .promise = PROMISE_NOTHING, .servers = 1},
+  {.name = "backup", .method = "backup", .promise = PROMISE_NOTHING},
+  {.name = "backup, servers", .method = "backup", .promise = PROMISE_NOTHING, .servers = 1},
   {.name = "malenia", .method = "malenia", .promise = PROMISE_NOTHING},
   {.name = "ringleader", .method = "ringleader", .promise = PROMISE_NOTHING},
   {.name = "ringleader, servers", .method = "ringleader", .promise = PROMISE_NOTHING, .servers = 1},
