@@ -31,6 +31,7 @@ struct virtual_owner {
   struct calls_call *arrived, *held; /* oldest first; the first of `arrived` is being answered if busy */
   bool busy, ends;
   double free_at; /* it has computed what the latest call asked for */
+  double began;   /* the answer under way */
   bool retry; /* the node has changed while held ones were tried, which takes time in a random schedule */
   struct virtual_fiber *fiber; /* random schedule: that runs the function; else NULL */
 };
@@ -68,6 +69,9 @@ static bool calls_run(const struct calls_call *call)
   struct virtual_notes mine = {false, 0}, **notes = virtual_fiber_notes(net->current), *const notes_before = *notes;
   net->event_context.rank = &owner->rank->state;
   trm_context_set(&net->event_context);
+  if (owner->plan.attended) /* inside wait_until: other owners do this beside what is in their trace */
+    trm_trace_add("answer", TRM_TRACE_COMPUTE, owner->began, net->now, TRM_TRACE_NO_IDS);
+  owner->began = net->now;
   *notes = &mine;
   const bool timed = net->calls++ % CALLS_A_TIMED_ONE == 0;
   const double began = timed ? virtual_processor_seconds(CLOCK_THREAD_CPUTIME_ID) : 0;
@@ -140,6 +144,7 @@ static void calls_begin(struct virtual_owner *owner)
   struct virtual_net *net = owner->rank->net;
   const double seconds = fmax(owner->free_at - net->now, 0) + (owner->arrived ? owner->arrived->seconds : 0);
   owner->busy = true;
+  owner->began = net->now;
   if (owner->fiber)
     virtual_resume_at(net, net->now + seconds, owner->fiber);
   else if (seconds > 0)
@@ -224,7 +229,7 @@ void virtual_call_begin(struct trm_calls *calls, int owner, void *head, const vo
     .owner = calls->owners->of[owner], .caller = caller, .caller_rank = comm->rank, .head = head, .out = out, .in = in,
     .out_bytes = out_bytes, .request = *request,
     .seconds = net->plan.service + (double)(in_bytes + out_bytes) * net->plan.service_per_byte};
-  double arrives = virtual_transfer(caller, at, calls->plan.head_bytes + in_bytes);
+  double arrives = (*request)->arrives = virtual_transfer(caller, at, calls->plan.head_bytes + in_bytes);
   if (calls->last_arrival)
     calls->last_arrival[owner] = arrives = fmax(arrives, nextafter(calls->last_arrival[owner], INFINITY));
   virtual_act_at(net, arrives, calls_arrive, call);

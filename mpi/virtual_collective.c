@@ -249,9 +249,11 @@ static void collective_run(struct trm_comm *comm, const struct virtual_shape *sh
     virtual_request_wait(&request);
     return;
   }
+  const double began = group->net->now;
   request.waiter = group->net->current;
   virtual_collective_begin(comm, shape, part, &request);
   virtual_park(group->net, collective_describe, &request);
+  virtual_trace_request(&request, began);
 }
 
 void virtual_collective_run(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part)

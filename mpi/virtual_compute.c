@@ -231,15 +231,9 @@ static void compute_pass(struct virtual_rank *rank, double seconds)
   virtual_park(net, compute_describe, NULL);
 }
 
-int virtual_compute(struct trm_comm *comm, int (*work)(void *context), void *context, double seconds)
+static int compute_in_time(struct virtual_rank *rank, int (*work)(void *context), void *context, double seconds)
 {
-  struct virtual_rank *rank = virtual_rank_of(comm);
-  struct virtual_net *net = rank->net;
-  struct virtual_notes *notes = *virtual_fiber_notes(net->current);
-  if (notes) { /* part of a call's answer, which takes longer */
-    notes->seconds += seconds;
-    return work ? work(context) : TRM_OK;
-  }
+  const struct virtual_net *net = rank->net;
   if (!net->pool || !work) {
     const int status = work ? work(context) : TRM_OK;
     compute_pass(rank, seconds);
@@ -250,4 +244,20 @@ int virtual_compute(struct trm_comm *comm, int (*work)(void *context), void *con
   compute_pass(rank, seconds);
   compute_wait(net->pool, &task);
   return task.status;
+}
+
+/* The work is not traced: it takes no virtual time where it runs, and may be in another thread. */
+int virtual_compute(struct trm_comm *comm, int (*work)(void *context), void *context, double seconds)
+{
+  struct virtual_rank *rank = virtual_rank_of(comm);
+  struct virtual_notes *notes = *virtual_fiber_notes(rank->net->current);
+  struct trm_trace *trace = rank->state.trace;
+  if (notes) { /* part of a call's answer, which takes longer */
+    notes->seconds += seconds;
+    return work ? work(context) : TRM_OK;
+  }
+  rank->state.trace = NULL;
+  const int status = compute_in_time(rank, work, context, seconds);
+  rank->state.trace = trace;
+  return status;
 }

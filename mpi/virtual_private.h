@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "core/context.h"
+#include "core/trace.h"
 #include "mpi/virtual.h"
 
 struct virtual_net;
@@ -149,6 +150,7 @@ void virtual_blocks_free(struct virtual_net *net); /* those that are not in use 
 struct trm_request {
   struct virtual_net *net;
   double when; /* it is complete; INFINITY: not known yet */
+  double flows; /* the last transfer before that began: others had come */
   struct virtual_fiber *waiter;
   bool placed; /* not in memory of its own: test and wait do not free it */
   virtual_describe *describe;
@@ -160,13 +162,17 @@ struct trm_request {
   void *data;        /* to receive into; to send, the rank's own or a copy (owned) */
   size_t bytes;
   bool receives, copied;
-  double arrives;
+  double arrives; /* of messages and calls; else 0 */
   struct trm_request *next;
 };
 struct trm_request *virtual_request_create(struct virtual_net *net, virtual_describe *describe);
 /* The request is complete at this time. */
 void virtual_request_complete(struct trm_request *request, double when);
 void virtual_request_wait(struct trm_request *request);
+/* Trace what the current rank has done since `began`, unless it answers a call. Of a wait for a request: its own
+ * transfer to the other rank, the wait for others, the transfer that they began. */
+void virtual_trace(struct virtual_net *net, const char *name, enum trm_trace_kind kind, double began);
+void virtual_trace_request(const struct trm_request *request, double began);
 bool virtual_test(struct trm_request **request);
 void virtual_wait(struct trm_request **request);
 void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context);

@@ -55,20 +55,41 @@ struct trm_request *virtual_request_create(struct virtual_net *net, virtual_desc
 void virtual_request_complete(struct trm_request *request, double when)
 {
   request->when = when;
+  request->flows = request->net->now;
   if (request->waiter)
     virtual_resume_at(request->net, when, request->waiter);
   request->waiter = NULL;
 }
 
+void virtual_trace(struct virtual_net *net, const char *name, enum trm_trace_kind kind, double began)
+{
+  if (!*virtual_fiber_notes(net->current))
+    trm_trace_add(name, kind, began, net->now, TRM_TRACE_NO_IDS);
+}
+
+void virtual_trace_request(const struct trm_request *request, double began)
+{
+  struct virtual_net *net = request->net;
+  if (*virtual_fiber_notes(net->current) || !trm_trace_on())
+    return;
+  const double ended = net->now, arrives = fmin(fmax(request->arrives, began), ended),
+               flows = fmin(fmax(request->flows, arrives), ended);
+  trm_trace_add("transfer", TRM_TRACE_COMMUNICATION, began, arrives, TRM_TRACE_NO_IDS);
+  trm_trace_add("wait for ranks", TRM_TRACE_WAIT, arrives, flows, TRM_TRACE_NO_IDS);
+  trm_trace_add("transfer", TRM_TRACE_COMMUNICATION, flows, ended, TRM_TRACE_NO_IDS);
+}
+
 void virtual_request_wait(struct trm_request *request)
 {
   struct virtual_net *net = request->net;
+  const double began = net->now;
   if (request->when < INFINITY) {
     virtual_sleep_until(net, request->when);
-    return;
+  } else {
+    request->waiter = net->current;
+    virtual_park(net, request->describe, request);
   }
-  request->waiter = net->current;
-  virtual_park(net, request->describe, request);
+  virtual_trace_request(request, began);
 }
 
 static void wait_free_request(struct trm_request **request)
@@ -150,6 +171,7 @@ void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void
   struct virtual_rank *rank = virtual_rank_of(comm);
   struct virtual_net *net = rank->net;
   struct virtual_waiter waiter = {.rank = rank, .fiber = net->current, .until = done, .context = context};
+  const double began = net->now;
   if (net->plan.schedule) /* the rank may be stopped before it acquires a lock, and after */
     virtual_sleep_until(net, net->now + virtual_random_delay(net));
   if (done(context)) {
@@ -162,6 +184,7 @@ void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void
   virtual_calls_check(rank);
   virtual_park(net, wait_describe_condition, &waiter);
   rank->attends = false;
+  virtual_trace(net, "wait", TRM_TRACE_WAIT, began);
 }
 
 bool virtual_wait_at_most(struct trm_comm *comm, bool (*done)(void *context), void *context, double when)

@@ -184,16 +184,20 @@ int64_t virtual_fetch_add(struct trm_window *window, int64_t value, int target, 
   struct virtual_net *net = virtual_net_of(window->comm);
   if (window->memory->type != TRM_INT64)
     virtual_fail(net, "fetch_add: the window does not hold 64-bit integers");
+  const double began = net->now;
   virtual_sleep_until(net, window_begin(window, WINDOW_FETCH_ADD, &value, 1, target, offset));
+  virtual_trace(net, "transfer", TRM_TRACE_COMMUNICATION, began);
   return value;
 }
 
 void virtual_flush(struct trm_window *window, int target)
 {
   struct virtual_net *net = virtual_net_of(window->comm);
-  double when = net->now;
+  const double began = net->now;
+  double when = began;
   for (size_t i = 0; i < window->pendings; i++)
     if (window->pending[i].target == target)
       when = fmax(when, window->pending[i].when);
   virtual_sleep_until(net, when);
+  virtual_trace(net, "transfer", TRM_TRACE_COMMUNICATION, began);
 }

@@ -16,6 +16,7 @@ enum { ROUNDS = 20, TAG = 29000, NAME_BYTES = 24 };
 struct event {
   double began, ended; /* seconds, this rank's clock */
   int64_t step;
+  uint64_t number;     /* in order of the ends */
   struct trm_trace_ids ids;
   int32_t kind;
   char name[NAME_BYTES];
@@ -33,6 +34,7 @@ struct trm_trace {
   size_t capacity;
   uint64_t count;        /* events since the start; the newest is at (count - 1) % capacity */
   int64_t step;
+  bool ended;            /* trm_trace_end_recording */
   struct clock_reading start;
   double origin;         /* rank 0's clock at the start */
 };
@@ -56,13 +58,19 @@ static void trace_receive(struct trm_comm *comm, int from, void *data, size_t by
   comm->ops->wait(&request);
 }
 
+/* The ranks of a virtual network have one clock, and messages would change its time. */
+static bool trace_has_one_clock(const struct trm_comm *comm)
+{
+  return comm->ops->compute != NULL;
+}
+
 /* Measures the skew of this rank's clock: asks rank 0 for its time ROUNDS times and uses the reply with the shortest
  * round trip, assuming that the time was read in its middle (Cristian 1989). Collective. */
 static struct clock_reading trace_measure_skew(struct trm_comm *comm)
 {
   struct clock_reading best = {trace_clock(comm), 0};
   double shortest = INFINITY, now = 0;
-  for (int rank = 1; rank < comm->size; rank++) {
+  for (int rank = 1; rank < comm->size && !trace_has_one_clock(comm); rank++) {
     for (int i = 0; i < ROUNDS && comm->rank == 0; i++) {
       trace_receive(comm, rank, &now, sizeof now);
       now = trace_clock(comm);
@@ -91,7 +99,8 @@ void trm_trace_start(struct trm_comm *comm, size_t events)
   trace->comm = comm;
   trace->start = trace_measure_skew(comm);
   trace->origin = trace->start.time;
-  comm->ops->broadcast(comm, &trace->origin, 1, TRM_DOUBLE, 0);
+  if (!trace_has_one_clock(comm))
+    comm->ops->broadcast(comm, &trace->origin, 1, TRM_DOUBLE, 0);
   trm_rank_current()->trace = trace;
 }
 
@@ -116,11 +125,11 @@ double trm_trace_begin(void)
 void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended, struct trm_trace_ids ids)
 {
   struct trm_trace *trace = trm_rank_current()->trace;
-  if (!trace)
+  if (!trace || trace->ended || (ended <= began && trace_has_one_clock(trace->comm)))
     return;
-  struct event *event = &trace->ring[trace->count++ % trace->capacity];
-  *event = (struct event){
-    .began = began, .ended = ended, .step = trace->step, .ids = ids, .kind = (int32_t)kind};
+  struct event *event = &trace->ring[trace->count % trace->capacity];
+  *event = (struct event){.began = began, .ended = ended, .step = trace->step, .number = trace->count++, .ids = ids,
+                          .kind = (int32_t)kind};
   strncpy(event->name, name, NAME_BYTES - 1);
 }
 
@@ -129,6 +138,13 @@ void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, str
   const struct trm_trace *trace = trm_rank_current()->trace;
   if (trace)
     trm_trace_add(name, kind, began, trace_clock(trace->comm), ids);
+}
+
+void trm_trace_end_recording(void)
+{
+  struct trm_trace *trace = trm_rank_current()->trace;
+  if (trace)
+    trace->ended = true;
 }
 
 void trm_trace_stop(void)
@@ -142,7 +158,7 @@ void trm_trace_stop(void)
 
 /* -- the file */
 
-/* Orders by start; for equal starts, enclosing events first. */
+/* Orders by start; for equal starts, enclosing events first, which end last. */
 static int trace_compare_events(const void *a, const void *b)
 {
   const struct event *x = a, *y = b;
@@ -150,7 +166,7 @@ static int trace_compare_events(const void *a, const void *b)
     return x->began < y->began ? -1 : 1;
   if (x->ended != y->ended)
     return x->ended > y->ended ? -1 : 1;
-  return 0;
+  return x->number > y->number ? -1 : x->number < y->number;
 }
 
 /* Returns the stored events (*count) in order, in seconds since the start by rank 0's clock. Owned by the caller. */

@@ -2,7 +2,8 @@
  *
  * One trace per rank, recorded by its main thread, off until started. Two events of a rank are nested or disjoint:
  * a non-blocking operation is two events, its start and the wait for its end. Its flight between them may be a third,
- * of a kind of its own (TRM_TRACE_FLIGHT).
+ * of a kind of its own (TRM_TRACE_FLIGHT). On a virtual network times are modeled: the trace is the same every time,
+ * takes no time of the run, and has no events of length 0.
  *
  *   const double began = trm_trace_begin();
  *   ...
@@ -26,7 +27,7 @@ struct trm_trace_ids {
 #define TRM_TRACE_NO_IDS ((struct trm_trace_ids){-1, -1, -1})
 
 /* Starts the trace of the ranks of comm, which must stay valid until trm_trace_stop, with room for the newest `events`
- * events of each rank. Measures the skew of the clocks. Collective. */
+ * events of each rank. Measures the skew of the clocks, of ranks that have several. Collective. */
 void trm_trace_start(struct trm_comm *comm, size_t events);
 bool trm_trace_on(void);
 
@@ -44,6 +45,9 @@ void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, dou
  * linear. The trace goes on. TRM_FAILED on every rank if the file cannot be written. Without a trace it writes nothing.
  * Collective. */
 int trm_trace_write(const char *path);
+
+/* Records no more events. Not collective. */
+void trm_trace_end_recording(void);
 
 /* Not collective. */
 void trm_trace_stop(void);

@@ -1,6 +1,7 @@
 #include "train/charged_device.h"
 
 #include "core/device_arrays.h"
+#include "core/trace.h"
 
 /* device is the first field of the struct */
 static const struct trm_device_ops *charged_inner(const struct trm_device *device)
@@ -16,7 +17,9 @@ static const struct trm_array_costs *charged_costs(const struct trm_device *devi
 static void charged_pass_time(const struct trm_device *device, double seconds_per_byte, size_t bytes)
 {
   struct trm_comm *comm = ((const struct trm_charged_device *)device)->comm;
+  const double began = trm_trace_begin();
   comm->ops->compute(comm, NULL, NULL, seconds_per_byte * (double)bytes);
+  trm_trace_end("arrays", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
 }
 
 static void charged_copy(struct trm_device *device, void *to, const void *from, size_t bytes)

@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "train/device_batch.h"
 #include "train/train.h"
 
@@ -78,12 +79,12 @@ static int evaluate_shard(void *context)
 /* The same, in the time that it should take. */
 static int evaluate_in_time(struct evaluation *e, struct trm_comm *comm)
 {
-  const double seconds = (double)(e->high - e->low) * e->pass->seconds_per_row;
-  if (comm->ops->compute && !e->pass->tensor_axis && !e->pass->provider)
-    return comm->ops->compute(comm, evaluate_shard, e, seconds);
-  const int status = evaluate_shard(e);
-  if (comm->ops->compute)
+  const double seconds = (double)(e->high - e->low) * e->pass->seconds_per_row, began = trm_trace_begin();
+  const bool apart = comm->ops->compute && !e->pass->tensor_axis && !e->pass->provider;
+  const int status = apart ? comm->ops->compute(comm, evaluate_shard, e, seconds) : evaluate_shard(e);
+  if (comm->ops->compute && !apart)
     comm->ops->sleep_until(comm, comm->ops->clock(comm) + seconds, false);
+  trm_trace_end("evaluation", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   return status;
 }
 

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
+#include "core/trace.h"
 
 /* Limits of the options; larger factors are probably typos. */
 #define MAX_SLOW 1e6
@@ -261,6 +262,14 @@ double trm_slowdown_end(const struct trm_slowdown *slowdown, double began_s, dou
   return end;
 }
 
+/* Stands still in an outage. */
+static void slowdown_pause(struct trm_comm *comm, double until, bool progress)
+{
+  const double began = trm_trace_begin();
+  comm->ops->sleep_until(comm, until, progress);
+  trm_trace_end("outage", TRM_TRACE_WAIT, began, TRM_TRACE_NO_IDS);
+}
+
 /* The rank has failed before the end of a computation that began at began_s, or it sleeps for the pauses. */
 static void slowdown_outlast(struct trm_slowdown *slowdown, double began_s)
 {
@@ -268,7 +277,7 @@ static void slowdown_outlast(struct trm_slowdown *slowdown, double began_s)
   const double end = slowdown->outages > 0 ? trm_slowdown_end(slowdown, began_s, comm->ops->clock(comm) - began_s) : 0;
   slowdown->failed = end == INFINITY;
   if (end > 0 && !slowdown->failed)
-    comm->ops->sleep_until(comm, end, false);
+    slowdown_pause(comm, end, false);
 }
 
 /* Waits until a time, or for the end of a computation that is of no use: returns false then. */
@@ -351,7 +360,7 @@ void trm_slowdown_rest(struct trm_slowdown *slowdown)
   const double min_s = comm->ops->compute ? 0 : MIN_REAL_REST;
   const double batch_s = fmax(trm_slowdown_modeled(slowdown, slowdown->batch_rows), min_s);
   trm_ledger_add_progress(); /* the outage ends by itself */
-  comm->ops->sleep_until(comm, fmin(slowdown_outage_end(slowdown), comm->ops->clock(comm) + batch_s), true);
+  slowdown_pause(comm, fmin(slowdown_outage_end(slowdown), comm->ops->clock(comm) + batch_s), true);
 }
 
 void trm_slowdown_report(const struct trm_slowdown *slowdown, struct trm_comm *comm)

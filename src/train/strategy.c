@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "core/status.h"
+#include "core/trace.h"
 #include "train/costs.h"
 
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options)
@@ -76,8 +77,11 @@ struct trm_wire_means trm_wire_means(const struct trm_wire *wire, struct trm_com
 void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats)
 {
   struct trm_comm *comm = strategy->comm;
-  if (strategy->costs)
-    comm->ops->compute(comm, NULL, NULL, strategy->costs->copy * (double)(floats * sizeof(float)));
+  const double began = trm_trace_begin();
+  if (!strategy->costs)
+    return;
+  comm->ops->compute(comm, NULL, NULL, strategy->costs->copy * (double)(floats * sizeof(float)));
+  trm_trace_end("copy", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
 }
 
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes)

@@ -45,8 +45,9 @@ double trainer_virtual(const struct trainer *t)
   return t->comm->ops->compute ? trainer_clock(t) - t->began : NAN;
 }
 
-/* Events per rank in a trace; older ones are dropped. */
-enum { TRACE_EVENTS = 65536 };
+/* Events per rank in a trace, and of all ranks of a virtual network, which are in one process; older ones are
+ * dropped. */
+enum { TRACE_EVENTS = 65536, MAX_TRACE_EVENTS = 1 << 21 };
 
 /* -- setting up */
 
@@ -489,7 +490,15 @@ static int train_conclude(struct trainer *t, const char *outcome)
   return status == TRM_OK ? written : status;
 }
 
-/* Writes trace.json if tracing is on. A failure is logged and does not fail the run. Collective. */
+static void train_start_trace(const struct trainer *t)
+{
+  const size_t each = t->comm->ops->compute ? (size_t)MAX_TRACE_EVENTS / (size_t)t->comm->size : TRACE_EVENTS;
+  if (t->options->run.trace == TRM_TRACE_STEPS)
+    trm_trace_start(t->comm, each < TRACE_EVENTS ? each : TRACE_EVENTS);
+}
+
+/* Writes trace.json if tracing is on, after all that the run measures: on a virtual network its messages take time. A
+ * failure is logged and does not fail the run. Collective. */
 static void train_write_trace(const struct trainer *t)
 {
   if (!trm_trace_on())
@@ -520,10 +529,9 @@ static int train_run(struct trainer *t)
   train_align_clock(t);
   t->began = t->slowdown.origin_s = trainer_clock(t);
   t->wall_began = train_real_clock();
-  if (t->options->run.trace == TRM_TRACE_STEPS)
-    trm_trace_start(t->comm, TRACE_EVENTS);
+  train_start_trace(t);
   int status = trainer_run(t, &outcome);
-  train_write_trace(t);
+  trm_trace_end_recording();
   trm_progress_end();
   if (status != TRM_OK) {
     /* writes the summary of the failed run, and keeps the run's error message */
@@ -531,11 +539,13 @@ static int train_run(struct trainer *t)
     if (trainer_await_save(t) != TRM_OK)
       trm_log_error();
     train_conclude(t, "failed");
+    train_write_trace(t);
     trm_error(status, "%s", reason);
     trm_free(reason);
     return status;
   }
   status = trm_agree(t->comm, train_conclude(t, outcome));
+  train_write_trace(t);
   if (status == TRM_OK && strcmp(outcome, "stopped") == 0)
     status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu%s", (unsigned long long)t->strategy.updates,
                        t->options->simulate.gradients ? ", after a checkpoint; resume with run.resume=auto" : "");
