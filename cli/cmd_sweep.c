@@ -166,8 +166,6 @@ static int sweep_check_tuned(const struct sweep *sweep, const struct sweep_flags
     if (!known)
       return TRM_USAGE;
   }
-  if (f->search != SWEEP_GRID && !f->tune)
-    return trm_error(TRM_USAGE, "sweep: --search=%s is for values of the options of --tune", searches[f->search]);
   if (f->search == SWEEP_HALVING && (sweep_has_axis(sweep, "train.steps") || sweep_has_axis(sweep, "train.epochs")))
     return trm_error(TRM_USAGE, "sweep: --search=halving: train.steps and train.epochs have one value");
   for (int v = 0; f->search == SWEEP_HALVING && v < sweep->variants; v++)
@@ -421,6 +419,41 @@ static int sweep_run_all(struct sweep *sweep, const struct sweep_flags *f, const
   return trm_error(TRM_FAILED, "sweep: no run is done; their messages are in %s/runs/*.log", sweep->dir);
 }
 
+/* Refuses flags that would have no effect. begun: the folder has the definition, which *f has been completed from. */
+static int sweep_check_flags(const struct call *call, const struct sweep_flags *f, bool begun)
+{
+  const bool chooses = begun || f->tune, draws = begun || f->search == SWEEP_RANDOM, task = f->task >= 0;
+  const struct {
+    const char *flag;
+    bool idle;
+    const char *why;
+  } rules[] = {
+    {"dir", begun, "the sweep began, and this is fixed"},
+    {"variants", begun, "the sweep began, and this is fixed"},
+    {"tune", begun, "the sweep began, and this is fixed"},
+    {"tune-seeds", begun, "the sweep began, and this is fixed"},
+    {"search", begun, "the sweep began, and this is fixed"},
+    {"trials", begun, "the sweep began, and this is fixed"},
+    {"search-seed", begun, "the sweep began, and this is fixed"},
+    {"tune-seeds", !chooses, "is for values of the options of --tune"},
+    {"search", !chooses, "is for values of the options of --tune"},
+    {"trials", !draws, "needs --search=random"},
+    {"search-seed", !draws, "needs --search=random"},
+    {"target", !f->figures || !strstr(f->figures, "target."), "needs --figures=target.KEY"},
+    {"y", !f->x, "needs --x"},
+    {"slurm", f->collect || task, "excludes --collect and --task"},
+    {"collect", task, "excludes --task"},
+    {"jobs", f->collect || f->slurm || task, "--collect, --slurm and --task run none beside one another"},
+    {"time-limit", f->collect, "--collect runs nothing"},
+    {"retry", f->collect || f->slurm, "--collect and --slurm run nothing"},
+    {"launch", f->collect, "--collect runs nothing"},
+  };
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (rules[i].idle && command_is_given(call, rules[i].flag))
+      return trm_error(TRM_USAGE, "sweep: --%s: %s", rules[i].flag, rules[i].why);
+  return TRM_OK;
+}
+
 /* Reads the definition, from the command line or the folder, and opens the folder. */
 static int sweep_open(struct sweep *sweep, struct sweep_flags *f, const struct call *call, struct trm_node **root)
 {
@@ -437,13 +470,13 @@ static int sweep_open(struct sweep *sweep, struct sweep_flags *f, const struct c
     return trm_error(TRM_USAGE, "sweep: no configuration named; trireme sweep --help shows the usage");
   const bool begun = stat(config, &about) == 0 && S_ISDIR(about.st_mode);
   sweep->dir = begun ? config : f->dir ? f->dir : "sweeps/latest";
-  if (begun && (call->nargs > 1 || f->tune || f->variants || f->dir))
-    return trm_error(TRM_USAGE, "sweep: %s is a sweep that began: its options, --tune, --variants and --dir are fixed",
-                     config);
-  if (begun) {
+  if (begun && call->nargs > 1)
+    return trm_error(TRM_USAGE, "sweep: %s: the sweep began, and its options are fixed", config);
+  if (begun)
     TRM_CHECK(sweep_read_definition(sweep, f, root));
+  TRM_CHECK(sweep_check_flags(call, f, begun));
+  if (begun)
     return sweep_define(sweep, f);
-  }
   TRM_CHECK(trm_options_read(&sweep->options, config));
   for (int i = 0; i < call->nargs; i++)
     if (strncmp(call->args[i], "--", 2) == 0)

@@ -27,12 +27,13 @@ static int command_refuse_flag(const struct call *call, const char *name, const 
   return trm_error(TRM_USAGE, "%s: unknown flag --%s; see trireme %s --help", command->name, name, command->name);
 }
 
-static int command_set_flag(const struct call *call, const struct trm_option *row, const char *text)
+static int command_set_flag(struct call *call, const struct trm_option *row, const char *text)
 {
   static const char *const wanted[] = {
     [TRM_OPTION_BOOL] = "yes or no",       [TRM_OPTION_INT] = "a whole number from ",
     [TRM_OPTION_REAL] = "a number from ",  [TRM_OPTION_BYTES] = "bytes, such as 4000000000 or 4G, from ",
     [TRM_OPTION_TEXT] = "not valid UTF-8", [TRM_OPTION_CHOICE] = "one of "};
+  call->given |= (uint64_t)1 << (row - call->command->flags);
   if (trm_values_set(call->values, row, text) == TRM_OK)
     return TRM_OK;
   char low[32], high[32];
@@ -48,7 +49,7 @@ static int command_set_flag(const struct call *call, const struct trm_option *ro
 
 /* Sets the flag or option --name=value. value: NULL if there is no "=". next: the following word or NULL; *used: it was
  * the value. */
-static int command_read_flag(const struct call *call, const char *name, const char *value, const char *next, bool *used)
+static int command_read_flag(struct call *call, const char *name, const char *value, const char *next, bool *used)
 {
   const char *command = call->command->name;
   const struct trm_option *row = call->command->flags;
@@ -70,6 +71,14 @@ static int command_read_flag(const struct call *call, const char *name, const ch
   if (!value)
     return trm_error(TRM_USAGE, "%s: --%s: needs a value: --%s=%s", command, name, name, next_is_value ? next : "...");
   return trm_options_set(&call->job->options, name, value);
+}
+
+bool command_is_given(const struct call *call, const char *flag)
+{
+  for (int i = 0; call->command->flags[i].name; i++)
+    if (strcmp(call->command->flags[i].name, flag) == 0)
+      return call->given >> i & 1;
+  return false;
 }
 
 /* -- arguments */

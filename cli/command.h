@@ -9,6 +9,7 @@ struct call {
   const struct command *command;
   struct trm_job *job; /* open, unless the command has none */
   void *values;        /* the struct that its flags set */
+  uint64_t given;      /* flags on the command line, by their places in command->flags */
   char **args;         /* (nargs), then NULL: the positional arguments */
   int nargs;
 };
@@ -53,6 +54,8 @@ int command_run(const struct command *command, int argc, char **argv);
 /* Reads the options of a command's words, argv[1..], into *options and does not run it. The order of argv changes. Not
  * collective. For trm_options_free, also on failure. */
 int command_read_options(const struct command *command, int argc, char **argv, struct trm_options *options);
+/* True if the command line has the flag. */
+bool command_is_given(const struct call *call, const char *flag);
 /* The last word of its name: "gemm". */
 const char *command_word(const struct command *command);
 

@@ -14,7 +14,7 @@ static const char style[] =
   ":root{color-scheme:light dark;--page:#fff;--card:#fff;--ink:#1c2126;--soft:#5b6570;--rule:#d9dee3;--faint:#eceff2}\n"
   "@media(prefers-color-scheme:dark){:root{--page:#14181c;--card:#1a1f24;--ink:#e4e8ec;--soft:#9aa5b0;--rule:#3a424a;"
   "--faint:#282f36}.s0{color:#4fa8e8}.s1{color:#ff8a4a}.s2{color:#2fcf9f}.s3{color:#e69ac6}.s4{color:#f2bd45}"
-  ".s5{color:#a3d8fa}.s6{color:#bbb}}\n"
+  ".s5{color:#a3d8fa}.s6{color:#bbb}.s7{color:#e8ecf0}.s8{color:#3d6a88}}\n"
   "*{box-sizing:border-box}body{margin:0 auto;max-width:1400px;padding:28px 32px 48px;background:var(--page);"
   "color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
   "h1{font-size:26px;margin:0}h2{font-size:19px;margin:36px 0 12px}h3{font-size:15px;margin:0 0 6px}"

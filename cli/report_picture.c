@@ -57,7 +57,10 @@ static int picture_gantt(const struct report *report, struct report_panel *panel
 {
   for (int i = 0; i < report->count; i++)
     if (report_trace_read(report, &report->run[i], panel)) {
-      snprintf(panel->title, sizeof panel->title, "%.80s", report->run[i].name);
+      char *title = report->count == 1 ? trm_strdup(panel->title)
+                                       : trm_format("%.60s: %s", report->run[i].name, panel->title);
+      snprintf(panel->title, sizeof panel->title, "%s", title);
+      trm_free(title);
       return TRM_OK;
     }
   return TRM_OK;

@@ -1,5 +1,5 @@
 /* The report's section on schedules: of each run with a trace.json (core/trace.h) a Gantt chart of its last steps, a
- * row for each rank. */
+ * row for each rank or virtual worker. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "core/status.h"
 
 enum { WIDTH = 1280, ROW = 34, LOW_ROW = 8, MAX_DEPTH = 3 };
-enum { STEPS = 2, MAX_BOXES = 20000 };
+enum { STEPS = 2, MAX_BOXES = 20000, MAX_ROWS = 64 };
 
 struct box {
   char name[32];
@@ -18,20 +18,29 @@ struct box {
   int rank, color, micro, depth;
 };
 
+/* When a rank's latest steps began, the last one first. */
+struct latest {
+  long long step[STEPS]; /* 0: none */
+  double began[STEPS];
+};
+
 struct gantt {
   struct box *box;
   size_t count, capacity;
-  int ranks;
-  long long first, last; /* steps */
-  const double *window;  /* seconds; NAN: the steps */
+  int ranks, drawn; /* drawn: up to MAX_ROWS */
+  struct latest *latest; /* (ranks) */
+  double ended;          /* the last event of a step */
+  size_t latest_capacity;
+  double window[2]; /* seconds */
 };
 
-/* Colors of the boxes: those of the curves, of different lightness; waiting has none. */
+/* Colors of the boxes, of different lightness; waiting has none. */
 enum { FORWARD, BACKWARD, OTHER, COMMUNICATION, WAITING, COLORS };
 static const struct {
   const char *label;
   int number;
-} colors[COLORS] = {{"forward", 0}, {"backward", 4}, {"computation", 6}, {"communication", 5}, {"waiting", SVG_IDLE}};
+} colors[COLORS] = {{"forward", 0}, {"backward", 4}, {"computation", SVG_DARK}, {"communication", SVG_LIGHT},
+                    {"waiting", SVG_IDLE}};
 
 static int report_trace_color(const char *name, const char *kind)
 {
@@ -48,40 +57,34 @@ static const char *report_trace_text(const struct trm_node *map, const char *key
   return node && node->text ? node->text : "";
 }
 
-/* The step of an event's line, found without parsing it; -1: it has none. */
-static long long report_trace_step_of(const char *line)
+/* A number of an event's line, found without parsing it; NAN: it has none. */
+static double report_trace_number(const char *line, const char *key)
 {
-  const char *at = strstr(line, "\"args\":{\"step\":");
-  return at ? strtoll(at + strlen("\"args\":{\"step\":"), NULL, 10) : -1;
+  const char *at = strstr(line, key);
+  return at ? strtod(at + strlen(key), NULL) : NAN;
 }
 
-/* Adds the event of a line if it is one of the steps that are drawn. A comma may precede it, the end of the list
- * follow. */
+/* Adds the event of a line if it is in the window. A comma may precede it, the end of the list follow. */
 static void report_trace_add_line(struct gantt *gantt, char *line)
 {
   char *begin = strchr(line, '{'), *end = begin ? strstr(begin, "}}") : NULL;
-  const long long step = report_trace_step_of(line);
+  double began = report_trace_number(line, "\"ts\":") * 1e-6;
+  double ended = began + report_trace_number(line, "\"dur\":") * 1e-6;
+  const double rank = report_trace_number(line, "\"tid\":");
+  const bool inside = ended > gantt->window[0] && began < gantt->window[1] && rank >= 0 && rank < gantt->drawn;
   struct trm_node *event;
-  const bool all = !isnan(gantt->window[0]);
-  if (!end || (!all && (step < gantt->first || step > gantt->last)) || gantt->count == MAX_BOXES ||
+  if (!end || !inside || gantt->count == MAX_BOXES ||
       trm_document_parse(begin, (size_t)(end + 2 - begin), "trace.json", &event) != TRM_OK)
     return;
-  double began = trm_node_number(trm_node_get(event, "ts"), NAN) * 1e-6;
-  double ended = began + trm_node_number(trm_node_get(event, "dur"), NAN) * 1e-6;
-  const double rank = trm_node_number(trm_node_get(event, "tid"), -1);
-  const bool inside = !all || (ended > gantt->window[0] && began < gantt->window[1]);
-  if (all) {
-    began = fmax(began, gantt->window[0]);
-    ended = fmin(ended, gantt->window[1]);
-  }
-  if (inside && isfinite(began) && ended >= began && rank >= 0 && rank < 4096) {
+  began = fmax(began, gantt->window[0]);
+  ended = fmin(ended, gantt->window[1]);
+  if (ended >= began) {
     gantt->box = trm_grow(gantt->box, &gantt->capacity, gantt->count, gantt->count + 1, sizeof *gantt->box, "a trace");
     struct box *box = &gantt->box[gantt->count++];
     *box = (struct box){.began = began, .ended = ended, .rank = (int)rank,
                         .color = report_trace_color(report_trace_text(event, "name"), report_trace_text(event, "cat")),
                         .micro = (int)trm_node_number(trm_node_get(event, "args.micro"), -1)};
     snprintf(box->name, sizeof box->name, "%s", report_trace_text(event, "name"));
-    gantt->ranks = box->rank + 1 > gantt->ranks ? box->rank + 1 : gantt->ranks;
   }
   trm_node_free(event);
 }
@@ -96,10 +99,48 @@ static void report_trace_each_line(FILE *file, struct gantt *gantt, void (*use)(
   free(line);
 }
 
+/* The events of a rank are in order of their starts. */
 static void report_trace_find_last(struct gantt *gantt, char *line)
 {
-  const long long step = report_trace_step_of(line);
-  gantt->last = step > gantt->last ? step : gantt->last;
+  const double number = report_trace_number(line, "\"args\":{\"step\":"), rank = report_trace_number(line, "\"tid\":");
+  const double began = report_trace_number(line, "\"ts\":") * 1e-6;
+  if (!(number > 0 && number < 1e18 && rank >= 0 && rank < 1e6))
+    return;
+  gantt->ended = fmax(gantt->ended, began + report_trace_number(line, "\"dur\":") * 1e-6);
+  const int ranks = (int)rank + 1;
+  gantt->latest = trm_grow(gantt->latest, &gantt->latest_capacity, (size_t)gantt->ranks, (size_t)ranks,
+                           sizeof *gantt->latest, "a trace");
+  gantt->ranks = ranks > gantt->ranks ? ranks : gantt->ranks;
+  struct latest *latest = &gantt->latest[ranks - 1];
+  if ((long long)number <= latest->step[0])
+    return;
+  for (int i = STEPS - 1; i > 0; i--) {
+    latest->step[i] = latest->step[i - 1];
+    latest->began[i] = latest->began[i - 1];
+  }
+  latest->step[0] = (long long)number;
+  latest->began[0] = began;
+}
+
+/* Sets the window to the last steps of all ranks, unless the user has; false: there are no steps. Ranks of an
+ * asynchronous run have steps of their own. */
+static bool report_trace_set_window(struct gantt *gantt, const double window[2], long long *first, long long *last)
+{
+  double began = INFINITY;
+  *first = *last = 0;
+  for (int rank = 0; rank < gantt->ranks; rank++)
+    for (int i = 0; i < STEPS; i++) {
+      const struct latest *latest = &gantt->latest[rank];
+      if (latest->step[i] == 0)
+        continue;
+      began = fmin(began, latest->began[i]);
+      *first = *first == 0 || latest->step[i] < *first ? latest->step[i] : *first;
+      *last = latest->step[i] > *last ? latest->step[i] : *last;
+    }
+  gantt->window[0] = isnan(window[0]) ? began : window[0];
+  gantt->window[1] = isnan(window[0]) ? gantt->ended : window[1];
+  gantt->drawn = gantt->ranks < MAX_ROWS ? gantt->ranks : MAX_ROWS;
+  return isfinite(began);
 }
 
 static int report_trace_compare(const void *a, const void *b)
@@ -156,17 +197,39 @@ static void report_trace_add_color(const struct gantt *gantt, int color, int dep
   }
 }
 
+static void report_trace_title(struct report_panel *panel, const struct gantt *gantt, bool steps, long long first,
+                               long long last)
+{
+  char *title = NULL;
+  if (!steps)
+    trm_append(&title, "From %.4g s to %.4g s of the trace", gantt->window[0], gantt->window[1]);
+  else if (last - first >= STEPS)
+    trm_append(&title, "The last %d steps of each rank", STEPS);
+  else
+    trm_append(&title, first < last ? "Steps %lld to %lld of the trace" : "Step %lld of the trace", first, last);
+  if (gantt->drawn < gantt->ranks)
+    trm_append(&title, ", %d of %d ranks", gantt->drawn, gantt->ranks);
+  for (size_t i = 0; i < gantt->count; i++)
+    if (gantt->box[i].micro >= 0) {
+      trm_append(&title, "; numbers are micro-batches");
+      break;
+    }
+  trm_append(&title, gantt->count == MAX_BOXES ? ". Not all is drawn." : ".");
+  snprintf(panel->title, sizeof panel->title, "%s", title);
+  trm_free(title);
+}
+
 bool report_trace_read(const struct report *report, const struct report_run *run, struct report_panel *panel)
 {
   char *path = trm_format("%s/trace.json", run->path);
   FILE *file = fopen(path, "r");
-  struct gantt gantt = {.last = -1, .window = report->window};
+  struct gantt gantt = {.count = 0};
+  long long first, last;
   trm_free(path);
   if (!file)
     return false;
   report_trace_each_line(file, &gantt, report_trace_find_last);
-  gantt.first = gantt.last < STEPS ? 0 : gantt.last - STEPS + 1;
-  if (gantt.last >= 0)
+  if (report_trace_set_window(&gantt, report->window, &first, &last))
     report_trace_each_line(file, &gantt, report_trace_add_line);
   fclose(file);
   if (gantt.count)
@@ -175,19 +238,13 @@ bool report_trace_read(const struct report *report, const struct report_run *run
   for (int depth = 0; depth <= MAX_DEPTH; depth++)
     for (int color = 0; color < COLORS; color++)
       report_trace_add_color(&gantt, color, depth, panel);
-  for (int rank = 0; rank < gantt.ranks; rank++)
+  for (int rank = 0; rank < gantt.drawn; rank++)
     report_panel_add_row(panel, trm_format("rank %d", rank));
-  panel->plot.x_label = "time";
+  panel->plot.x_label = run->modeled ? "virtual time" : "time";
   panel->plot.x_unit = SVG_SECONDS;
-  if (isnan(gantt.window[0]) && gantt.first < gantt.last)
-    snprintf(panel->title, sizeof panel->title, "Steps %lld to %lld of the trace; numbers are micro-batches.%s",
-             gantt.first, gantt.last, gantt.count == MAX_BOXES ? " Not all is drawn." : "");
-  else if (isnan(gantt.window[0]))
-    snprintf(panel->title, sizeof panel->title, "Step %lld of the trace; numbers are micro-batches.", gantt.last);
-  else
-    snprintf(panel->title, sizeof panel->title, "From %.4g s to %.4g s of the trace.%s", gantt.window[0],
-             gantt.window[1], gantt.count == MAX_BOXES ? " Not all is drawn." : "");
+  report_trace_title(panel, &gantt, isnan(report->window[0]), first, last);
   trm_free(gantt.box);
+  trm_free(gantt.latest);
   return gantt.count > 0;
 }
 

@@ -33,7 +33,7 @@ struct canvas {
 /* Seven colors for color-blind readers (Okabe & Ito 2008, without yellow). */
 const char svg_style[] =
   ".s0{color:#0072b2}.s1{color:#d55e00}.s2{color:#008a64}.s3{color:#b65c92}.s4{color:#b98200}.s5{color:#3a9bd4}"
-  ".s6{color:#555}\n"
+  ".s6{color:#555}.s7{color:#2b3138}.s8{color:#a9d3ee}\n"
   ".grid{stroke:#e3e7eb}.axis{stroke:#5b6570}.tick,.name,.label{font-size:12px}"
   ".tick,.name{fill:#5b6570}.label{fill:#1c2126}"
   "svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
@@ -266,7 +266,7 @@ static void svg_draw_boxes(struct canvas *c, const struct svg_series *s)
     const double x = svg_to_pixel(&c->x, s->x[i]), width = fmax(svg_to_pixel(&c->x, s->end[i]) - x, 0.3);
     char class[16] = "idle";
     if (s->number >= 0)
-      snprintf(class, sizeof class, "box s%d", s->number % SVG_COLORS);
+      snprintf(class, sizeof class, "box s%d", s->number);
     fprintf(c->out, "<g><rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"><title>", class, x,
             top + inset, width, bottom - top - 2 * inset);
     markup_text(c->out, s->box[i].title);
@@ -364,7 +364,7 @@ void svg_box_key(FILE *out, int number, double x, double y, double width)
 {
   char class[16] = "idle";
   if (number >= 0)
-    snprintf(class, sizeof class, "box s%d", number % SVG_COLORS);
+    snprintf(class, sizeof class, "box s%d", number);
   fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"10\"/>", class, x, y, width);
 }
 

@@ -15,7 +15,8 @@ enum svg_unit { SVG_PLAIN, SVG_COUNT, SVG_SECONDS, SVG_PERCENT };
 /* LINE: with a band where the series has one. DOTS: no line. BARS: from 0 to x, in row y; an infinite x is "not
  * reached". BOXES: from x to `end`, in row y. */
 enum svg_form { SVG_LINE, SVG_DOTS, SVG_BARS, SVG_BOXES };
-enum { SVG_IDLE = -1 }; /* number of a series of boxes without a color */
+/* Numbers of series of boxes: without a color; of colors that no line has, darker and lighter than theirs. */
+enum { SVG_IDLE = -1, SVG_DARK = SVG_COLORS, SVG_LIGHT };
 struct svg_box {
   char title[128]; /* shown under the pointer; escaped where it is written */
   int mark;       /* written into the box; -1: none */
@@ -75,5 +76,5 @@ void svg_text(FILE *out, const char *class, const char *anchor, double x, double
 /* The least distance of ticks that is 1, 2 or 5 times a power of ten and at least `min` (above 0). */
 double svg_tick_step(double min);
 
-/* The style sheet of all that the functions here draw, on a light ground. Colors are s0 to s6. */
+/* The style sheet of all that the functions here draw, on a light ground. Colors are s0 to s6, of boxes to s8. */
 extern const char svg_style[];

@@ -266,7 +266,22 @@ refused "it cannot be read" --variants=missing
 refused "no option with a list of numbers" --optim.lr=0.1,0.2 --x=strategy.tau
 refused "is not in --figures" --optim.lr=0.1,0.2 --x=optim.lr --y=train_s
 refused "needs --target" --optim.lr=0.1,0.2 --figures=target.step
+# flags that would have no effect
+refused "--tune-seeds: is for values of the options of --tune" --optim.lr=0.1,0.2 --tune-seeds=101,102
+refused "--search: is for values of the options of --tune" --optim.lr=0.1,0.2 --search=grid
+refused "--trials: needs --search=random" --optim.lr=0.1,0.2 --tune=optim.lr --trials=2
+refused "--search-seed: needs --search=random" --optim.lr=0.1,0.2 --tune=optim.lr --search=halving --search-seed=2
+refused "--target: needs --figures" --optim.lr=0.1,0.2 --target=0.9
+refused "--y: needs --x" --optim.lr=0.1,0.2 --figures=train_s --y=train_s
+refused "--slurm: excludes --collect" --optim.lr=0.1,0.2 --slurm --collect
+refused "--jobs: --collect" --optim.lr=0.1,0.2 --collect --jobs=2
+refused "--retry: --collect" --optim.lr=0.1,0.2 --collect --retry
 [ ! -e refused/runs ] || fail "a refused sweep has begun"
+for flag in dir=x variants=x tune=optim.lr tune-seeds=102 search=random trials=3 search-seed=2; do
+  "$TRIREME" sweep plain --$flag > begun 2>&1
+  [ $? = 2 ] && grep -qF -- "--${flag%%=*}: the sweep began, and this is fixed" begun ||
+    { cat begun; fail "--$flag is not refused where the sweep began"; }
+done
 refused "set data.validation" --optim.lr=0.1,0.2 --tune=optim.lr --data.validation=0 --dir=novalidation
 
 pass "wrong lists are refused"

@@ -31,7 +31,7 @@ struct trm_trace_ids {
 void trm_trace_start(struct trm_comm *comm, size_t events);
 bool trm_trace_on(void);
 
-/* Sets the step of the events that follow; 0 at first. */
+/* Sets the step of the events that follow, from 1; 0, as at first: of none. */
 void trm_trace_set_step(int64_t step);
 
 double trm_trace_begin(void); /* seconds of comm->ops->clock; 0 where the trace is off */

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "train/trainer.h"
 
 /* -- log and scores */
@@ -266,6 +267,7 @@ static int epochs_run(struct trainer *t, const char **outcome)
     const uint64_t before = t->strategy.updates;
     TRM_CHECK(trainer_advance(t, trainer_snapshots_begin(t, epochs_next_sync_step(t)), &sums));
     TRM_CHECK(trainer_snapshots_end(t));
+    trm_trace_set_step(0); /* evaluations and checkpoints are of none */
 
     const bool epoch_done = trainer_epoch_done(t), last_step = t->strategy.updates == t->steps;
     const bool asked = sums.stop_requests > 0 && !last_step, time_is_up = asked && epochs_time_is_up(t);
