@@ -56,6 +56,8 @@ trm_cli = \
 	cli/planning.h \
 	cli/markup.c \
 	cli/markup.h \
+	cli/outcome.c \
+	cli/outcome.h \
 	cli/report.h \
 	cli/report_curves.c \
 	cli/report_group.c \

@@ -34,7 +34,7 @@ struct report_run {
   struct report_series train, test; /* test: evaluations, on the validation split if `validates`, else the test split */
   bool validates;
   bool has_loss, has_accuracy, has_rate; /* loss and accuracy of evaluations, learning rate are logged */
-  bool modeled;      /* its time is of a virtual clock */
+  bool modeled;      /* its times, REPORT_WALL too, are of a virtual clock */
   size_t superseded; /* lines that the resumed run logged again */
   int group;         /* its series */
 };
@@ -55,7 +55,7 @@ struct report {
   struct report_group *group; /* (groups) */
   int groups;
   enum report_axis axis;
-  double target;      /* accuracy, or loss of runs that have none; NAN: none */
+  double target;      /* accuracy, or loss of runs that have none; that of a sweep if none is given; NAN: none */
   double window[2];   /* seconds of a trace; NAN: the last steps */
 };
 
@@ -106,15 +106,20 @@ void report_add_curves(struct report_panel *panel, const struct report_curve *cu
 const struct svg_series *report_add_curve(struct report_panel *panel, const struct report_curve *curve,
                                           const struct report_group *group, int number, enum svg_form form);
 
-/* The first time, or other x of the report's axis, at which a series' mean reaches the target; INFINITY: never. */
-double report_target_of(const struct report *report, const struct report_group *group);
-double report_target_of_run(const struct report *report, struct report_run *run);
+/* The time, updates or samples of a run's first evaluation that reaches the target; INFINITY: none does. */
+double report_target_of(const struct report *report, enum report_axis axis, const struct report_run *run);
 int report_target(const struct report *report, struct report_panel *panel);
+/* Writes the page's section on the target; nothing without one. */
+void report_target_table(FILE *out, const struct report *report);
 int report_scaling(const struct report *report, struct report_panel *panel);
 /* Adds the distribution of the staleness of each series. */
 int report_stale(const struct report *report, struct report_panel *panel);
 /* Adds the boxes of a run's trace.json. Returns false if it has none. */
 bool report_trace_read(const struct report *report, const struct report_run *run, struct report_panel *panel);
+
+/* Write a number of a table: 1,234,567; "12.3 s", "1 h 05 min". */
+void report_write_count(FILE *out, double value);
+void report_write_duration(FILE *out, double seconds);
 
 /* Writes the report as one self-contained page. */
 int report_html(const char *out, const char *title, const struct report *report);

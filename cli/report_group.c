@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cli/outcome.h"
 #include "cli/report.h"
 #include "core/memory.h"
 
@@ -13,12 +14,10 @@ static bool group_is_done(const struct report_run *run)
   return !strcmp(run->outcome, "done") || !strcmp(run->outcome, "early-stop");
 }
 
-/* A run has diverged if its training loss, the mean of the last epoch, is more than twice that of its first batch. */
 static const char *group_outcome(const struct report_run *run)
 {
   const struct trm_node *status = trm_node_get(run->summary, "status");
-  const double last = trm_node_number(trm_node_get(run->summary, "final_train_loss"), NAN);
-  if (run->train.n && last > 2 * run->train.point[0].value[REPORT_LOSS])
+  if (outcome_is_diverged(run->summary, run->train.n ? run->train.point[0].value[REPORT_LOSS] : NAN))
     return "diverged";
   if (run->sweep_status && strcmp(run->sweep_status, "done") != 0)
     return run->sweep_status;

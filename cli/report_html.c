@@ -59,7 +59,7 @@ static void html_cell_text(FILE *out, const char *text)
 }
 
 /* 1234567 -> 1,234,567 */
-static void html_number_grouped(FILE *out, double value)
+void report_write_count(FILE *out, double value)
 {
   char digits[40];
   const int n = snprintf(digits, sizeof digits, "%.0f", value);
@@ -70,7 +70,7 @@ static void html_number_grouped(FILE *out, double value)
   }
 }
 
-static void html_duration_write(FILE *out, double s)
+void report_write_duration(FILE *out, double s)
 {
   const long long whole = (long long)(s + 0.5);
   if (s < 60)
@@ -95,7 +95,7 @@ static const struct column {
   {"threads", "Threads", "threads of each rank", FIGURE_COUNT, 0, NOT_LOGGED, 0},
   {"epochs", "Epochs", "epochs of training", FIGURE_COUNT, 0, NOT_LOGGED, 0},
   {"steps", "Steps", "updates of the weights", FIGURE_COUNT, 0, OF_TRAINING, REPORT_STEP},
-  {"wall_s", "Time", "wall time of training", FIGURE_DURATION, 0, OF_TRAINING, REPORT_WALL},
+  {"wall_s", "Time", "wall time of training, or virtual time", FIGURE_DURATION, 0, OF_TRAINING, REPORT_WALL},
   {"samples_per_s", "Samples/s", "samples trained per second, all ranks together", FIGURE_RATE, 0, NOT_LOGGED, 0},
   {"final_train_loss", "Train loss", "training loss at the end", FIGURE_LOSS, 0, NOT_LOGGED, 0},
   {"best_validation_loss", "Best validation loss", "validation loss of best.h5", FIGURE_LOSS, -1, NOT_LOGGED, 0},
@@ -111,11 +111,18 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 static double html_number(const struct report_run *run, const struct column *column)
 {
   const struct report_series *log = column->logged == OF_TRAINING ? &run->train : &run->test;
+  const bool is_time = column->kind == FIGURE_DURATION;
   if (run->summary)
-    return trm_node_number(trm_node_get(run->summary, column->key), NAN);
+    return trm_node_number(trm_node_get(run->summary, is_time && run->modeled ? "virtual_s" : column->key), NAN);
   if (column->logged == NOT_LOGGED || (column->logged == OF_TESTS && run->validates) || log->n == 0)
     return NAN;
   return log->point[log->n - 1].value[column->field];
+}
+
+static void html_time_write(FILE *out, double seconds, bool modeled)
+{
+  report_write_duration(out, seconds);
+  fputs(modeled ? " <span class=\"soft\">virtual</span>" : "", out);
 }
 
 static void html_cell_number(FILE *out, const struct column *column, const struct report *report, int i)
@@ -131,9 +138,9 @@ static void html_cell_number(FILE *out, const struct column *column, const struc
   if (!isfinite(value))
     fputs("–", out);
   else if (column->kind == FIGURE_COUNT || (column->kind == FIGURE_RATE && value >= 100))
-    html_number_grouped(out, value);
+    report_write_count(out, value);
   else if (column->kind == FIGURE_DURATION)
-    html_duration_write(out, value);
+    html_time_write(out, value, runs[i].modeled);
   else if (column->kind == FIGURE_PERCENT)
     fprintf(out, "%.2f %%", 100 * value);
   else
@@ -347,6 +354,7 @@ static void html_page_write(FILE *out, const char *title, const struct report *r
           report->count == 1 ? "" : "s", PACKAGE_VERSION);
   html_table_write(out, report);
   html_notes_write(out, report);
+  report_target_table(out, report);
   html_curves_write(out, report);
   report_staleness(out, report);
   report_trace(out, report);

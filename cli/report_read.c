@@ -47,6 +47,7 @@ static int report_read_line(struct report_run *run, const struct trm_node *line,
   run->modeled |= report_read_number(line, "virtual_s", &virtual_s);
   if (!report_read_number(line, "train_s", &at.value[REPORT_TIME]) || !isfinite(at.value[REPORT_TIME]))
     at.value[REPORT_TIME] = isfinite(virtual_s) ? virtual_s : at.value[REPORT_WALL];
+  at.value[REPORT_WALL] = isfinite(virtual_s) ? virtual_s : at.value[REPORT_WALL];
   struct report_point train = at, test = at;
   const bool rate = report_read_number(line, "lr", &train.value[REPORT_RATE]);
   if (report_read_number(line, "loss", &train.value[REPORT_LOSS])) {
@@ -204,6 +205,19 @@ static int report_read_fields(char *line, char *field[MAX_FIELDS])
   return n;
 }
 
+/* The target of a sweep is that of the report if it has none. */
+static void report_read_target(struct report *report, const char *dir)
+{
+  char *path = trm_format("%s/sweep.json", dir);
+  struct trm_node *root = NULL;
+  if (isnan(report->target) && access(path, F_OK) == 0 && trm_document_read(path, &root) == TRM_OK) {
+    const double target = trm_node_number(trm_node_get(root, "target"), 0);
+    report->target = target > 0 ? target : NAN;
+  }
+  trm_node_free(root);
+  trm_free(path);
+}
+
 /* Adds the final runs of DIR/runs.csv. */
 static int report_read_sweep(struct report *report, const char *dir, const char *path)
 {
@@ -232,6 +246,7 @@ static int report_read_sweep(struct report *report, const char *dir, const char 
   }
   free(line);
   fclose(in);
+  report_read_target(report, dir);
   return status == TRM_OK && n == 0 ? trm_error(TRM_FAILED, "%s: the sweep has no final runs yet", path) : status;
 }
 

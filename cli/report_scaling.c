@@ -18,7 +18,7 @@ static double scaling_seconds(const struct report *report, struct report_run *ru
 {
   double samples = 0, seconds = NAN;
   if (!isnan(report->target))
-    return report_target_of_run(report, run);
+    return report_target_of(report, REPORT_OVER_TIME, run);
   const struct report_series *const tracks[] = {&run->train, &run->test};
   for (int t = 0; t < 2; t++)
     if (tracks[t]->n && tracks[t]->point[tracks[t]->n - 1].value[REPORT_SAMPLES] > samples) {

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/outcome.h"
 #include "cli/run_child.h"
 #include "cli/run_state.h"
 #include "cli/sweep.h"
@@ -83,16 +84,15 @@ static void sweep_read_figures(const struct sweep *sweep, struct sweep_run *run,
   trm_free(path);
 }
 
-/* A run has diverged if its training loss, the mean of the last epoch, is more than twice the loss of its first batch:
- * one that learns nothing stays near it. */
 static int sweep_read_summary(const struct sweep *sweep, struct sweep_run *run, bool ended_well)
 {
   char *path = sweep_run_path(sweep, run, "/summary.json");
   struct trm_node *summary = NULL;
   const int status = trm_document_read(path, &summary);
-  const double last = status == TRM_OK ? trm_node_number(trm_node_get(summary, "final_train_loss"), NAN) : NAN;
   if (status == TRM_OK) {
-    run->outcome = last > 2 * sweep_first_loss(sweep, run) ? SWEEP_DIVERGED : ended_well ? SWEEP_DONE : SWEEP_FAILED;
+    run->outcome = outcome_is_diverged(summary, sweep_first_loss(sweep, run)) ? SWEEP_DIVERGED
+                   : ended_well                                               ? SWEEP_DONE
+                                                                              : SWEEP_FAILED;
     run->validation = sweep_run_scores(summary, "validation");
     run->test = sweep_run_scores(summary, "test");
     sweep_read_figures(sweep, run, summary);

@@ -368,8 +368,8 @@ int worker_check(struct trm_strategy *s, const struct trm_loss_sums *sums)
   w->group->ops->allreduce(w->group, &loss, 1, TRM_DOUBLE, TRM_SUM);
   if (isfinite(loss))
     return TRM_OK;
-  return trm_error(TRM_FAILED, "the loss of worker %d is %s; its gradient is not part of the weights (a lower "
-                   "optim.lr, optim.clip or optim.warmup may help)", w->number, isnan(loss) ? "nan" : "inf");
+  return trm_error(TRM_FAILED, "the loss of worker %d is %s; its gradient is not part of the weights "
+                   TRM_LOSS_NOT_FINITE, w->number, isnan(loss) ? "nan" : "inf");
 }
 
 struct trm_update worker_update(struct trm_strategy *s, double rate, uint64_t step)

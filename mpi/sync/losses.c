@@ -8,8 +8,7 @@ int sync_check_losses(const struct trm_strategy *strategy, const struct trm_loss
 {
   if (!isfinite(sums->loss))
     return trm_error(TRM_FAILED,
-                     "step %llu: the loss is %s; the weights are those of the step before (a lower optim.lr, "
-                     "optim.clip or optim.warmup may help)",
+                     "step %llu: the loss is %s; the weights are those of the step before " TRM_LOSS_NOT_FINITE,
                      (unsigned long long)strategy->updates + 1, isnan(sums->loss) ? "nan" : "inf");
   return TRM_OK;
 }

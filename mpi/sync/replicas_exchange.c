@@ -219,6 +219,6 @@ int replicas_sum_losses(struct trm_strategy *strategy, struct trm_loss_sums *sum
   if (isfinite(sums->loss))
     return TRM_OK;
   return trm_error(TRM_FAILED, "step %llu: the loss of a replica is %s in this step, or one before since the latest "
-                   "exchange (a lower optim.lr, optim.clip or optim.warmup may help)",
+                   "exchange " TRM_LOSS_NOT_FINITE,
                    (unsigned long long)strategy->updates, isnan(sums->loss) ? "nan" : "inf");
 }

@@ -44,6 +44,8 @@ struct trm_slowdown; /* slowdown.h */
 #define TRM_MAX_LOCAL_STATES 12
 #define TRM_LOCAL_STATE_NAME 80
 #define TRM_MAX_SNAPSHOTS 16
+/* Ends the message of every run that fails because a loss is not finite. */
+#define TRM_LOSS_NOT_FINITE "(a lower optim.lr, optim.clip or optim.warmup may help)"
 struct trm_local_state {
   char name[TRM_LOCAL_STATE_NAME]; /* "METHOD: ITEM", unique in the rank; other methods do not read it */
   void *data;

@@ -538,7 +538,9 @@ static int train_run(struct trainer *t)
     char *reason = trm_strdup(trm_error_text());
     if (trainer_await_save(t) != TRM_OK)
       trm_log_error();
+    t->result->reason = reason;
     train_conclude(t, "failed");
+    t->result->reason = NULL;
     train_write_trace(t);
     trm_error(status, "%s", reason);
     trm_free(reason);
