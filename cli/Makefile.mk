@@ -65,6 +65,7 @@ trm_cli = \
 	cli/report_panel.c \
 	cli/report_render.c \
 	cli/report_scaling.c \
+	cli/report_table.c \
 	cli/report_target.c \
 	cli/report_picture.c \
 	cli/report_read.c \

@@ -54,6 +54,8 @@ struct report {
   int count;
   struct report_group *group; /* (groups) */
   int groups;
+  int baseline;    /* the group that a sweep's --baseline names; else the first one */
+  char *baselines; /* the names of a sweep's baseline; NULL: none */
   enum report_axis axis;
   double target;      /* accuracy, or loss of runs that have none; that of a sweep if none is given; NAN: none */
   double window[2];   /* seconds of a trace; NAN: the last steps */
@@ -120,6 +122,13 @@ bool report_trace_read(const struct report *report, const struct report_run *run
 /* Write a number of a table: 1,234,567; "12.3 s", "1 h 05 min". */
 void report_write_count(FILE *out, double value);
 void report_write_duration(FILE *out, double seconds);
+/* Draws the line of a series as a key. */
+void report_write_key(FILE *out, int number);
+
+/* Write the page's tables: of series, where some have several runs; of runs; of settings that differ, if any do. */
+void report_series_table(FILE *out, const struct report *report);
+void report_runs_table(FILE *out, const struct report *report);
+void report_differences_table(FILE *out, const struct report *report);
 
 /* Writes the report as one self-contained page. */
 int report_html(const char *out, const char *title, const struct report *report);

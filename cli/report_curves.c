@@ -144,6 +144,7 @@ void report_add_curves(struct report_panel *panel, const struct report_curve *cu
     plot->y_unit = curve->y_unit;
     plot->may_log = curve->may_log;
     plot->means = curve->means;
+    plot->behind = report->baseline;
   }
   for (int g = 0; g < report->groups; g++)
     report_add_curve(panel, curve, &report->group[g], g, form);

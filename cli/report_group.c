@@ -108,14 +108,15 @@ static void group_cut(char *name, const char *word)
     name[--length] = '\0';
 }
 
-/* Shortens a sweep's name: "variant=asgd,optim.lr=0.1,strategy.tau=" becomes "asgd,lr=0.1". Settings without a value are
- * left out. */
+/* Shortens a sweep's name: "variant=asgd,optim.lr=0.1,strategy.tau=" becomes "asgd,lr=0.1", "strategy.name=asgd" too.
+ * Settings without a value are left out. */
 static void group_shorten(char *name)
 {
   char *to = name;
   for (const char *at = name; *at;) {
     const size_t item = strcspn(at, ","), key = strcspn(at, "=");
-    const bool is_variant = key < item && strncmp(at, "variant=", key + 1) == 0;
+    const bool is_variant = key < item && (strncmp(at, "variant=", key + 1) == 0 ||
+                                           strncmp(at, "strategy.name=", key + 1) == 0);
     const char *dot = key < item ? memchr(at, '.', key) : NULL;
     const char *from = is_variant ? at + key + 1 : dot ? dot + 1 : at;
     const size_t length = item - (size_t)(from - at);
@@ -173,6 +174,22 @@ static bool group_goes_on(const struct report_run *run)
   return !strcmp(run->outcome, "not ended") || !strcmp(run->outcome, "stopped");
 }
 
+/* True if a sweep's run has the values of its baseline: each KEY=VALUE of the list is one of the name's. */
+static bool group_is_baseline(const char *name, const char *list)
+{
+  for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+    const size_t length = strcspn(at, ",");
+    const char *in = name;
+    while (*in && !(strncmp(in, at, length) == 0 && (!in[length] || in[length] == ','))) {
+      in += strcspn(in, ",");
+      in += *in == ',';
+    }
+    if (!*in)
+      return false;
+  }
+  return true;
+}
+
 void report_make_groups(struct report *report)
 {
   report->group = trm_alloc((size_t)report->count * sizeof *report->group, "report: series");
@@ -190,6 +207,9 @@ void report_make_groups(struct report *report)
   for (int g = 0; g < report->groups; g++) {
     struct report_group *group = &report->group[g];
     group->name = group_name(group);
+    if (group->run[0]->sweep_status && report->baselines && report->baseline == 0 &&
+        group_is_baseline(group->run[0]->name, report->baselines))
+      report->baseline = g;
     if (group->run[0]->sweep_status)
       group_shorten(group->name);
     for (int i = 0; i < g; i++) /* two cells whose names differ after the seed */

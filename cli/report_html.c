@@ -29,7 +29,8 @@ static const char style[] =
   ".key{width:26px;height:10px;margin-right:8px;display:inline-block}\n"
   ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,520px),1fr));gap:18px}"
   "figure{margin:0;padding:14px 16px 10px;border:1px solid var(--rule);border-radius:8px;background:var(--card)}"
-  "figure svg{display:block;width:100%;height:auto}\n"
+  "figure{overflow-x:auto}figure svg{display:block;width:100%;min-width:440px;height:auto}"
+  "figure .key{display:inline-block;width:26px;min-width:0;height:10px}.schedule>svg{min-width:800px}\n"
   ".grid{stroke:var(--faint)}.axis{stroke:var(--soft)}.tick,.name{fill:var(--soft)}.label{fill:var(--ink)}"
   ".dot,.box{stroke:var(--card)}.idle{fill:var(--page);stroke:var(--rule);stroke-width:.5}"
   ".in{fill:var(--page);font-size:11px;pointer-events:none}.plots+h3{margin-top:20px}\n"
@@ -37,211 +38,13 @@ static const char style[] =
   "summary{cursor:pointer;padding:8px 14px}details pre{margin:0;padding:4px 16px 12px;overflow-x:auto}\n"
   "@media print{body{padding:0}figure,tr{break-inside:avoid}}\n";
 
-/* -- the table of the runs */
-
-static void html_key_write(FILE *out, int number)
-{
-  fputs("<svg class=\"key\" viewBox=\"0 0 26 10\">", out);
-  svg_key(out, number, 1, 5, 24);
-  fputs("</svg>", out);
-}
-
-/* The text of an entry; NULL: it is missing, empty or null. */
-static const char *html_text(const struct trm_node *map, const char *key)
-{
-  const struct trm_node *node = trm_node_get(map, key);
-  return node && node->text && *node->text && strcmp(node->text, "null") ? node->text : NULL;
-}
-
-static void html_cell_text(FILE *out, const char *text)
-{
-  markup_print(out, "<td>%s</td>", text ? text : "–");
-}
-
-/* 1234567 -> 1,234,567 */
-void report_write_count(FILE *out, double value)
-{
-  char digits[40];
-  const int n = snprintf(digits, sizeof digits, "%.0f", value);
-  for (int i = 0; i < n; i++) {
-    fputc(digits[i], out);
-    if (i + 1 < n && (n - 1 - i) % 3 == 0 && digits[i] != '-')
-      fputc(',', out);
-  }
-}
-
-void report_write_duration(FILE *out, double s)
-{
-  const long long whole = (long long)(s + 0.5);
-  if (s < 60)
-    fprintf(out, "%.*f s", s < 10 ? 2 : 1, s);
-  else if (whole < 3600)
-    fprintf(out, "%lld min %02lld s", whole / 60, whole % 60);
-  else
-    fprintf(out, "%lld h %02lld min", whole / 3600, whole / 60 % 60);
-}
-
-enum figure_kind { FIGURE_COUNT, FIGURE_RATE, FIGURE_LOSS, FIGURE_PERCENT, FIGURE_DURATION };
-/* Location of an unfinished run's value in its log. */
-enum logged { NOT_LOGGED, OF_TRAINING, OF_TESTS };
-static const struct column {
-  const char *key, *head, *help;
-  enum figure_kind kind;
-  int better; /* 1: higher is better, -1: lower; 0: neither */
-  enum logged logged;
-  enum report_field field;
-} columns[] = {
-  {"ranks", "Ranks", "MPI ranks", FIGURE_COUNT, 0, NOT_LOGGED, 0},
-  {"threads", "Threads", "threads of each rank", FIGURE_COUNT, 0, NOT_LOGGED, 0},
-  {"epochs", "Epochs", "epochs of training", FIGURE_COUNT, 0, NOT_LOGGED, 0},
-  {"steps", "Steps", "updates of the weights", FIGURE_COUNT, 0, OF_TRAINING, REPORT_STEP},
-  {"wall_s", "Time", "wall time of training, or virtual time", FIGURE_DURATION, 0, OF_TRAINING, REPORT_WALL},
-  {"samples_per_s", "Samples/s", "samples trained per second, all ranks together", FIGURE_RATE, 0, NOT_LOGGED, 0},
-  {"final_train_loss", "Train loss", "training loss at the end", FIGURE_LOSS, 0, NOT_LOGGED, 0},
-  {"best_validation_loss", "Best validation loss", "validation loss of best.h5", FIGURE_LOSS, -1, NOT_LOGGED, 0},
-  {"best_validation_accuracy", "Best validation accuracy", "validation accuracy of best.h5", FIGURE_PERCENT, 1,
-   NOT_LOGGED, 0},
-  {"test_loss", "Test loss", "test loss of the final weights", FIGURE_LOSS, -1, OF_TESTS, REPORT_LOSS},
-  {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1, OF_TESTS,
-   REPORT_ACCURACY},
-};
-enum { COLUMNS = sizeof columns / sizeof *columns };
-
-/* Returns a value of a run's summary, of an unfinished run from its log; NAN: not logged. */
-static double html_number(const struct report_run *run, const struct column *column)
-{
-  const struct report_series *log = column->logged == OF_TRAINING ? &run->train : &run->test;
-  const bool is_time = column->kind == FIGURE_DURATION;
-  if (run->summary)
-    return trm_node_number(trm_node_get(run->summary, is_time && run->modeled ? "virtual_s" : column->key), NAN);
-  if (column->logged == NOT_LOGGED || (column->logged == OF_TESTS && run->validates) || log->n == 0)
-    return NAN;
-  return log->point[log->n - 1].value[column->field];
-}
-
-static void html_time_write(FILE *out, double seconds, bool modeled)
-{
-  report_write_duration(out, seconds);
-  fputs(modeled ? " <span class=\"soft\">virtual</span>" : "", out);
-}
-
-static void html_cell_number(FILE *out, const struct column *column, const struct report *report, int i)
-{
-  const struct report_run *runs = report->run;
-  const int count = report->count;
-  const double value = html_number(&runs[i], column);
-  bool best = column->better && count > 1 && isfinite(value);
-  for (int k = 0; k < count; k++)
-    if (column->better * (html_number(&runs[k], column) - value) > 1e-4 * fabs(value)) /* a tie */
-      best = false;
-  fprintf(out, "<td class=\"n\">%s", best ? "<b>" : "");
-  if (!isfinite(value))
-    fputs("–", out);
-  else if (column->kind == FIGURE_COUNT || (column->kind == FIGURE_RATE && value >= 100))
-    report_write_count(out, value);
-  else if (column->kind == FIGURE_DURATION)
-    html_time_write(out, value, runs[i].modeled);
-  else if (column->kind == FIGURE_PERCENT)
-    fprintf(out, "%.2f %%", 100 * value);
-  else
-    fprintf(out, "%.4g", value);
-  fputs(best ? "</b></td>" : "</td>", out);
-}
-
-static void html_table_write(FILE *out, const struct report *report)
-{
-  const struct report_run *runs = report->run;
-  fputs("<div class=\"wide\"><table><thead><tr><th>Run</th><th>Status</th><th>Strategy</th>", out);
-  for (int c = 0; c < COLUMNS; c++)
-    fprintf(out, "<th class=\"n\" title=\"%s\">%s</th>", columns[c].help, columns[c].head);
-  fputs("<th title=\"SHA-256 of the weights, its beginning\">Weights</th></tr></thead><tbody>\n", out);
-  for (int i = 0; i < report->count; i++) {
-    fputs("<tr><td>", out);
-    html_key_write(out, runs[i].group);
-    const char *strategy = html_text(runs[i].summary, "strategy"), *model = html_text(runs[i].summary, "model");
-    model = model ? model : html_text(runs[i].config, "model");
-    markup_print(out, "<b>%s</b><div class=\"model\">%s", runs[i].name, model ? model : "");
-    const char *layout = html_text(runs[i].summary, "layout");
-    if (layout)
-      markup_print(out, "<br>%s", layout);
-    const struct trm_node *slowest = trm_node_get(runs[i].summary, "slowest");
-    const char *rank = html_text(slowest, "rank"), *host = html_text(slowest, "host"),
-               *cost = html_text(slowest, "cost_s");
-    if (rank && host && cost)
-      markup_print(out, "<br>slowest: rank %s (host %s), which cost %s s", rank, host, cost);
-    fputs("</div></td>", out);
-    html_cell_text(out, runs[i].outcome);
-    html_cell_text(out, strategy ? strategy : html_text(runs[i].config, "strategy.name"));
-    for (int c = 0; c < COLUMNS; c++)
-      html_cell_number(out, &columns[c], report, i);
-    const char *hash = html_text(runs[i].summary, "weights_sha256");
-    char brief[11];
-    snprintf(brief, sizeof brief, "%s", hash ? hash : "–");
-    markup_print(out, "<td><code title=\"%s\">%s</code></td></tr>\n", hash ? hash : "", brief);
-  }
-  fputs("</tbody></table></div>\n", out);
-}
-
-/* -- differences between the configurations */
-
-/* The configuration of a series. */
-static const struct trm_node *html_config(const struct report *report, int group)
-{
-  return report->group[group].run[0]->config;
-}
-
-/* Adds rows for the options of the series `owner` that earlier series do not have, and whose values differ. Seeds are
- * no such option where they are the runs of a series. */
-static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix,
-                                  const struct report *report, int owner, bool *open)
-{
-  const bool seeds = report->groups < report->count;
-  for (; node; node = node->next) {
-    const char *key = node->key ? node->key : "";
-    char *name = *prefix ? trm_format("%s.%s", prefix, key) : trm_strdup(key);
-    if (node->kind == TRM_NODE_MAP) {
-      html_differences_walk(out, node->first, name, report, owner, open);
-    } else if (node->kind == TRM_NODE_SCALAR && strcmp(name, "run.dir") && (!seeds || strcmp(name, "run.seed"))) {
-      bool differs = false, earlier = false;
-      for (int k = 0; k < report->groups; k++) {
-        const struct trm_node *other = trm_node_get(html_config(report, k), name);
-        const char *text = other ? other->text : NULL;
-        earlier |= k < owner && text;
-        differs |= !text || strcmp(text, node->text);
-      }
-      if (differs && !earlier) {
-        if (!*open) {
-          fputs("<h2>Settings that differ</h2>\n<div class=\"wide\"><table><thead><tr><th>Option</th>", out);
-          for (int k = 0; k < report->groups; k++)
-            markup_print(out, "<th>%s</th>", report->group[k].name);
-          fputs("</tr></thead><tbody>\n", out);
-          *open = true;
-        }
-        markup_print(out, "<tr><td><code>%s</code></td>", name);
-        for (int k = 0; k < report->groups; k++)
-          html_cell_text(out, html_text(html_config(report, k), name));
-        fputs("</tr>\n", out);
-      }
-    }
-    trm_free(name);
-  }
-}
-
-static void html_differences_write(FILE *out, const struct report *report)
-{
-  bool open = false;
-  for (int i = 0; i < report->groups; i++)
-    if (html_config(report, i) && html_config(report, i)->kind == TRM_NODE_MAP)
-      html_differences_walk(out, html_config(report, i)->first, "", report, i, &open);
-  if (open)
-    fputs("</tbody></table></div>\n", out);
-}
-
 /* -- the curves */
 
-static void html_curve_caption(FILE *out, const struct svg_notes *notes)
+static void html_curve_caption(FILE *out, const struct svg_plot *plot, const struct svg_notes *notes)
 {
   fputs("<figcaption>", out);
+  if (svg_is_grid(plot) && svg_name_behind(plot))
+    markup_print(out, "Grey: %s. ", svg_name_behind(plot));
   if (notes->logarithmic)
     fputs("Logarithmic scale. ", out);
   if (notes->averaged)
@@ -263,11 +66,12 @@ static void html_curve_write(FILE *out, const struct report_curve *curve, const 
   struct report_panel panel = {.plot = {.width = 640, .title = curve->title, .labels = true}};
   struct svg_notes notes;
   report_add_curves(&panel, curve, report, SVG_LINE);
-  panel.plot.height = svg_labels_height(panel.plot.count, 340);
+  panel.plot.height = svg_is_grid(&panel.plot) ? svg_grid_height(&panel.plot)
+                                               : svg_labels_height(panel.plot.count, 340);
   if (panel.plot.count > 0) {
     fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
     svg_plot(out, &panel.plot, &notes);
-    html_curve_caption(out, &notes);
+    html_curve_caption(out, &panel.plot, &notes);
     fputs("</figure>\n", out);
   }
   report_panel_free(&panel);
@@ -297,11 +101,11 @@ static void html_curves_write(FILE *out, const struct report *report)
                 {"%s accuracy", true, REPORT_ACCURACY, SVG_PERCENT, false, false, true},
                 {"Learning rate", false, REPORT_RATE, SVG_PLAIN, true, false, false}};
   fputs("<h2>Curves</h2>\n", out);
-  if (report->groups > 1 || report->count > 1) {
+  if (report->count > 1 && report->groups <= SVG_MANY) {
     fputs("<p class=\"soft\">", out);
     for (int g = 0; g < report->groups; g++) {
       fputs(" <span style=\"white-space:nowrap;margin-right:18px\">", out);
-      html_key_write(out, g);
+      report_write_key(out, g);
       markup_print(out, "%s</span>", report->group[g].label);
     }
     fputs("</p>\n", out);
@@ -350,16 +154,16 @@ static void html_page_write(FILE *out, const char *title, const struct report *r
                title);
   fprintf(out, "<style>\n%s%s</style></head><body>\n", svg_style, style);
   markup_print(out, "<h1>%s</h1>\n", title);
-  fprintf(out, "<p class=\"soft\">%d run%s, trireme %s</p>\n<h2>Runs</h2>\n", report->count,
-          report->count == 1 ? "" : "s", PACKAGE_VERSION);
-  html_table_write(out, report);
+  fprintf(out, "<p class=\"soft\">%d run%s, trireme %s</p>\n", report->count, report->count == 1 ? "" : "s",
+          PACKAGE_VERSION);
+  report_series_table(out, report);
+  report_runs_table(out, report);
   html_notes_write(out, report);
   report_target_table(out, report);
   html_curves_write(out, report);
   report_staleness(out, report);
   report_trace(out, report);
-  if (report->groups > 1)
-    html_differences_write(out, report);
+  report_differences_table(out, report);
   fputs("<h2>Configurations</h2>\n", out);
   for (int g = 0; g < report->groups; g++) {
     const struct report_run *run = report->group[g].run[0];

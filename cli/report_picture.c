@@ -82,6 +82,21 @@ static const struct {
 
 /* -- the drawing */
 
+/* The legend of small panels: what is behind their lines. */
+static int picture_behind(FILE *out, const struct svg_plot *plot, int y)
+{
+  const char *name = svg_name_behind(plot);
+  if (!name)
+    return 0;
+  if (out) {
+    svg_behind_key(out, MARGIN, y + 6, KEY);
+    fprintf(out, "<text class=\"label\" x=\"%d\" y=\"%d\">", MARGIN + KEY + 6, y + 10);
+    markup_text(out, name);
+    fputs("</text>\n", out);
+  }
+  return LEGEND_ROW;
+}
+
 /* Draws the legend of the panel's lines or boxes from `y` down if `out` is given. Returns its height: 0 for one line,
  * which the title names, and where the lines are labeled. */
 static int picture_legend(FILE *out, const struct report_panel *panel, int y)
@@ -89,6 +104,8 @@ static int picture_legend(FILE *out, const struct report_panel *panel, int y)
   const struct svg_plot *plot = &panel->plot;
   double x = MARGIN;
   int rows = 1, entries = 0;
+  if (svg_is_grid(plot))
+    return picture_behind(out, plot, y);
   for (int i = 0; i < plot->count && !plot->labels; i++) {
     const struct svg_series *s = &plot->series[i];
     bool earlier = false; /* boxes of several depths */
@@ -117,21 +134,19 @@ static int picture_legend(FILE *out, const struct report_panel *panel, int y)
   return entries > 1 ? LEGEND_ROW * rows : 0;
 }
 
-/* Sets the sizes: rows take room for themselves; more lines than colors have labels at their ends. */
+/* Sets the sizes: rows, and small panels, take room for themselves. */
 static void picture_size(struct report_panel *panel)
 {
   struct svg_plot *plot = &panel->plot;
-  int lines = 0;
   bool boxes = false;
-  for (int i = 0; i < plot->count; i++) {
-    lines += plot->series[i].form == SVG_LINE;
+  for (int i = 0; i < plot->count; i++)
     boxes |= plot->series[i].form == SVG_BOXES;
-  }
   plot->width = WIDTH;
   plot->title = panel->title;
-  plot->labels = lines > SVG_COLORS;
   const int row = !boxes ? BAR_ROW : plot->rows > 64 ? 3 : plot->rows > 16 ? 8 : BOX_ROW;
-  plot->height = plot->rows ? svg_rows_height(plot->rows, row) : svg_labels_height(plot->labels ? lines : 0, PANEL);
+  plot->height = plot->rows          ? svg_rows_height(plot->rows, row)
+                 : svg_is_grid(plot) ? svg_grid_height(plot)
+                                     : PANEL;
 }
 
 /* Writes the picture as SVG; returns its height. */

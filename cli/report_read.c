@@ -205,14 +205,18 @@ static int report_read_fields(char *line, char *field[MAX_FIELDS])
   return n;
 }
 
-/* The target of a sweep is that of the report if it has none. */
-static void report_read_target(struct report *report, const char *dir)
+/* The target and the baseline of a sweep are those of the report if it has none. */
+static void report_read_definition(struct report *report, const char *dir)
 {
   char *path = trm_format("%s/sweep.json", dir);
   struct trm_node *root = NULL;
-  if (isnan(report->target) && access(path, F_OK) == 0 && trm_document_read(path, &root) == TRM_OK) {
+  if (access(path, F_OK) == 0 && trm_document_read(path, &root) == TRM_OK) {
     const double target = trm_node_number(trm_node_get(root, "target"), 0);
-    report->target = target > 0 ? target : NAN;
+    const struct trm_node *baseline = trm_node_get(root, "baseline");
+    if (isnan(report->target) && target > 0)
+      report->target = target;
+    if (!report->baselines && baseline && baseline->text && *baseline->text)
+      report->baselines = trm_strdup(baseline->text);
   }
   trm_node_free(root);
   trm_free(path);
@@ -246,7 +250,7 @@ static int report_read_sweep(struct report *report, const char *dir, const char 
   }
   free(line);
   fclose(in);
-  report_read_target(report, dir);
+  report_read_definition(report, dir);
   return status == TRM_OK && n == 0 ? trm_error(TRM_FAILED, "%s: the sweep has no final runs yet", path) : status;
 }
 
@@ -294,5 +298,6 @@ void report_free(struct report *report)
     trm_free(run->test.point);
   }
   trm_free(report->run);
+  trm_free(report->baselines);
   report_free_groups(report);
 }

@@ -155,5 +155,6 @@ int report_stale(const struct report *report, struct report_panel *panel)
   snprintf(panel->title, sizeof panel->title, "Staleness: share of the updates");
   panel->plot.x_label = "updates by others that an update has missed";
   panel->plot.y_unit = SVG_PERCENT;
+  panel->plot.behind = report->baseline;
   return TRM_OK;
 }

@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-enum { WIDTH = 1280, ROW = 34, LOW_ROW = 8, MAX_DEPTH = 3 };
+enum { WIDTH = 1100, ROW = 34, LOW_ROW = 8, MAX_DEPTH = 3 };
 enum { STEPS = 2, MAX_BOXES = 20000, MAX_ROWS = 64 };
 
 struct box {
@@ -255,7 +255,7 @@ static void report_trace_write(FILE *out, struct report_panel *panel)
   plot->width = WIDTH;
   plot->height = svg_rows_height(plot->rows, plot->rows > 32 ? LOW_ROW : ROW);
   plot->title = "What each rank did when";
-  fputs("<figure>", out);
+  fputs("<figure class=\"schedule\">", out);
   svg_plot(out, plot, &notes);
   fputs("<figcaption>", out);
   for (int i = 0; i < plot->count; i++) {

@@ -9,7 +9,9 @@
 #include "cli/markup.h"
 #include "core/memory.h"
 
-enum { TOP = 12, BOTTOM = 46, LEFT = 56 };
+enum { TOP = 12, BOTTOM = 46, LEFT = 56, RIGHT = 16 };
+enum { CELL_TOP = 19, CELL_HEIGHT = 92, CELL_GAP = 12, CELL_SPACE = 24 }; /* of small
+  * panels: name, plot, what is between two, below and beside one another */
 #define LABEL_STEP 14.0 /* distance of two labels */
 
 struct axis {
@@ -30,6 +32,12 @@ struct canvas {
   struct axis x, y;
 };
 
+/* A small panel. */
+struct svg_cell {
+  int number;        /* of its series */
+  bool left, bottom; /* at the grid's edges, where the axes have labels */
+};
+
 /* Seven colors for color-blind readers (Okabe & Ito 2008, without yellow). */
 const char svg_style[] =
   ".s0{color:#0072b2}.s1{color:#d55e00}.s2{color:#008a64}.s3{color:#b65c92}.s4{color:#b98200}.s5{color:#3a9bd4}"
@@ -39,7 +47,7 @@ const char svg_style[] =
   "svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
   ".line,.thin,.lead{fill:none;stroke:currentColor;stroke-linejoin:round;stroke-linecap:round;stroke-width:2}"
   ".band{fill:currentColor;stroke:none;opacity:.18}.thin{stroke-width:1;opacity:.3}"
-  ".lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
+  ".lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}.behind{fill:none;stroke:#aab3bc;stroke-width:2}"
   ".dot,.bar,.box{fill:currentColor}.dot{stroke:#fff;stroke-width:1}.box{stroke:#fff;stroke-width:.5}"
   ".idle{fill:#fff;stroke:#9aa5b0;stroke-width:.5}.in{fill:#fff;font-size:11px}\n";
 
@@ -72,11 +80,11 @@ static void svg_ticks_linear(struct axis *a, int count)
 
 static void svg_ticks_logarithmic(struct axis *a)
 {
-  const double decades = log10(a->high / a->low);
+  const double decades = log10(a->high / a->low), room = fabs(a->to - a->from) / 16;
   const int every = (int)ceil(decades / 8);
   static const double few[] = {1, 2, 5}, one[] = {1};
-  const double *in = decades < 3 ? few : one;
-  const int per = decades < 3 ? 3 : 1;
+  const double *in = decades < 3 && 3 * decades < room ? few : one;
+  const int per = in == few ? 3 : 1;
   a->decimals = -1;
   a->tick_count = 0;
   for (int d = (int)floor(log10(a->low)); d <= (int)ceil(log10(a->high)); d++)
@@ -126,6 +134,12 @@ static void svg_choose_unit(struct axis *a, enum svg_unit kind, double high)
     }
 }
 
+/* The number of ticks that an axis has room for, `each` apart: 2 to 6. */
+static int svg_tick_room(const struct axis *a, double each)
+{
+  return (int)fmin(6, fmax(2, fabs(a->to - a->from) / each));
+}
+
 static void svg_set_axis_x(struct canvas *c)
 {
   struct axis *a = &c->x;
@@ -142,7 +156,7 @@ static void svg_set_axis_x(struct canvas *c)
   /* the axis of progress begins at 0, that of intervals with them */
   a->low = c->plot->series[0].form == SVG_BOXES ? low / a->unit : fmin(0, low / a->unit);
   a->high = high > low || high > 0 ? high / a->unit : a->low + 1;
-  svg_ticks_linear(a, 6);
+  svg_ticks_linear(a, svg_tick_room(a, 36));
 }
 
 static void svg_set_axis_y(struct canvas *c)
@@ -170,11 +184,11 @@ static void svg_set_axis_y(struct canvas *c)
     a->high = high + 0.04 * spread;
     if (low >= 0 && low < 0.35 * spread)
       a->low = 0;
-    if (c->plot->y_unit == SVG_PERCENT && a->high > 100)
+    if (c->plot->y_unit == SVG_PERCENT && high <= 100 && a->high > 100)
       a->high = 100;
     if (a->high <= a->low)
       a->low = a->high - 1;
-    svg_ticks_linear(a, 6);
+    svg_ticks_linear(a, svg_tick_room(a, 18));
   }
   c->notes->logarithmic = a->logarithmic;
 }
@@ -250,7 +264,8 @@ static void svg_draw_bars(struct canvas *c, const struct svg_series *s)
     double top, bottom;
     svg_row_edges(c, s->y[i], &top, &bottom);
     if (isfinite(s->x[i]))
-      fprintf(c->out, "<rect class=\"bar s%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n",
+      fprintf(c->out,
+              "<rect class=\"bar s%d\" opacity=\".4\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n",
               s->number % SVG_COLORS, c->x.from, top, svg_to_pixel(&c->x, s->x[i]) - c->x.from, bottom - top);
     else
       svg_text(c->out, "tick", "start", c->x.from + 4, (top + bottom) / 2 + 4, "not reached");
@@ -280,22 +295,27 @@ static void svg_draw_boxes(struct canvas *c, const struct svg_series *s)
 static void svg_draw_axes(struct canvas *c)
 {
   char text[32];
+  const struct svg_cell *cell = c->plot->cell;
   svg_draw_row_names(c);
   for (int i = 0; i < c->y.tick_count; i++) {
     const double y = svg_to_pixel(&c->y, c->y.ticks[i] * c->y.unit);
     svg_line(c->out, "grid", c->x.from, y, c->x.to, y);
-    svg_text(c->out, "tick", "end", LEFT - 8, y + 4, "%s%s", svg_tick_text(&c->y, c->y.ticks[i], text),
-             c->plot->y_unit == SVG_PERCENT ? "%" : "");
+    if (!cell || cell->left)
+      svg_text(c->out, "tick", "end", c->x.from - 8, y + 4, "%s%s", svg_tick_text(&c->y, c->y.ticks[i], text),
+               c->plot->y_unit == SVG_PERCENT ? "%" : "");
   }
-  const int floor_y = c->plot->height - BOTTOM;
+  const double floor_y = c->y.from;
   svg_line(c->out, "axis", c->x.from, floor_y, c->x.to, floor_y);
   for (int i = 0; i < c->x.tick_count; i++) {
     const double x = svg_to_pixel(&c->x, c->x.ticks[i] * c->x.unit);
     svg_line(c->out, "axis", x, floor_y, x, floor_y + 4);
-    svg_text(c->out, "tick", "middle", x, floor_y + 18, "%s", svg_tick_text(&c->x, c->x.ticks[i], text));
+    if (!cell || cell->bottom)
+      svg_text(c->out, "tick", "middle", x, floor_y + 18, "%s", svg_tick_text(&c->x, c->x.ticks[i], text));
   }
+  if (cell && !cell->bottom)
+    return;
   const bool has_unit = *c->x.unit_name;
-  svg_text(c->out, "name", "middle", (c->x.from + c->x.to) / 2, c->plot->height - 8, "%s%s%s%s", c->plot->x_label,
+  svg_text(c->out, "name", "middle", (c->x.from + c->x.to) / 2, floor_y + BOTTOM - 8, "%s%s%s%s", c->plot->x_label,
            has_unit ? " (" : "", c->x.unit_name, has_unit ? ")" : "");
 }
 
@@ -352,6 +372,11 @@ static void svg_path_open(FILE *out, int number, const char *class, int wider)
   if (dash)
     fprintf(out, " stroke-dasharray=\"%s\"", dash);
   fprintf(out, " d=\"");
+}
+
+void svg_behind_key(FILE *out, double x, double y, double length)
+{
+  fprintf(out, "<path class=\"behind\" d=\"M%.1f,%.1fh%.1f\"/>", x, y, length);
 }
 
 void svg_key(FILE *out, int number, double x, double y, double length)
@@ -497,7 +522,7 @@ static double svg_draw_line(struct canvas *c, const struct svg_series *s, size_t
   c->notes->drawn += svg_path_points(c, s);
   fprintf(c->out, "\"/>\n");
   if (!means) {
-    if (finite <= 60)
+    if (finite <= 60 && !c->plot->cell)
       svg_draw_dots(c, s, 2.8 + 0.5 * wider);
     return NAN;
   }
@@ -539,7 +564,7 @@ static void svg_draw_series(struct canvas *c, int number, struct end_label *end)
   end->x = svg_to_pixel(&c->x, s->x[last]);
   end->y = svg_to_pixel(&c->y, s->y[last]);
   if (s->form == SVG_DOTS) {
-    svg_draw_dots(c, s, 3.2 + 0.5 * wider);
+    svg_draw_dots(c, s, c->plot->cell ? 2 : 3.2 + 0.5 * wider);
     return;
   }
   const double mean = svg_draw_line(c, s, finite, wider);
@@ -553,6 +578,18 @@ static int svg_compare_labels(const void *a, const void *b)
 {
   const double one = ((const struct end_label *)a)->y, two = ((const struct end_label *)b)->y;
   return (one > two) - (one < two);
+}
+
+/* Writes a series' name; of one with more letters the end, where names differ. */
+static void svg_draw_name(FILE *out, const char *name, size_t letters, double x, double y)
+{
+  const size_t length = strlen(name);
+  const char *tail = length > letters ? name + length - letters + 1 : name;
+  while ((*tail & 0xc0) == 0x80)
+    tail++;
+  fprintf(out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">%s", x, y, length > letters ? "…" : "");
+  markup_text(out, tail);
+  fprintf(out, "</text>\n");
 }
 
 /* Draws labels at the ends of the lines, spread to avoid overlaps. */
@@ -576,18 +613,7 @@ static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, si
     fprintf(c->out, "<path class=\"lead s%d\" d=\"M%.1f,%.1fL%.1f,%.1f\"/>", s->number % SVG_COLORS, label[i].x + 4,
             label[i].y, x - 18, label[i].at);
     svg_key(c->out, s->number, x - 17, label[i].at, 12);
-    fprintf(c->out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", x, label[i].at + 4);
-    const size_t length = strlen(s->label);
-    if (length > letters) { /* keeps the end, where names differ */
-      const char *tail = s->label + length - letters + 1;
-      while ((*tail & 0xc0) == 0x80)
-        tail++;
-      fprintf(c->out, "…");
-      markup_text(c->out, tail);
-    } else {
-      markup_text(c->out, s->label);
-    }
-    fprintf(c->out, "</text>\n");
+    svg_draw_name(c->out, s->label, letters, x, label[i].at + 4);
   }
 }
 
@@ -600,6 +626,135 @@ int svg_labels_height(int labels, int usual)
 {
   const int height = TOP + (int)(LABEL_STEP * (labels + 1)) + BOTTOM;
   return height > usual ? height : usual;
+}
+
+/* Sets the ends of the axes. labels: room for labels at the ends of lines, 0: none. */
+static void svg_set_frame(struct canvas *c, double labels)
+{
+  const struct svg_plot *plot = c->plot;
+  const struct svg_cell *cell = plot->cell;
+  c->x.from = cell && !cell->left ? 0 : plot->rows && svg_names_above(plot) ? 12 : LEFT;
+  c->x.to = plot->width - (cell ? 0 : labels > 0 ? labels : RIGHT);
+  c->y.to = cell ? CELL_TOP : TOP;
+  c->y.from = cell ? CELL_TOP + CELL_HEIGHT : plot->height - BOTTOM;
+}
+
+static void svg_draw_all(struct canvas *c, bool labeled, size_t letters)
+{
+  const struct svg_plot *plot = c->plot;
+  struct end_label *labels = trm_alloc((size_t)plot->count * sizeof *labels, "report: labels");
+  int n = 0;
+  for (int s = 0; s < plot->count; s++) {
+    svg_draw_series(c, s, &labels[n]);
+    n += labels[n].x > 0 && plot->series[s].form == SVG_LINE;
+  }
+  if (labeled)
+    svg_draw_labels(c, labels, n, letters);
+  trm_free(labels);
+}
+
+/* -- small panels: one for each number of a line, in its order */
+
+/* Returns the first series from `s` on that is a line, and the first one of its number; plot->count: there is none. */
+static int svg_next_cell(const struct svg_plot *plot, int s)
+{
+  for (; s < plot->count; s++) {
+    bool earlier = plot->series[s].form != SVG_LINE;
+    for (int k = 0; k < s && !earlier; k++)
+      earlier = plot->series[k].form == SVG_LINE && plot->series[k].number == plot->series[s].number;
+    if (!earlier)
+      break;
+  }
+  return s;
+}
+
+static int svg_cells(const struct svg_plot *plot)
+{
+  int cells = 0;
+  for (int s = svg_next_cell(plot, 0); s < plot->count; s = svg_next_cell(plot, s + 1))
+    cells++;
+  return cells;
+}
+
+bool svg_is_grid(const struct svg_plot *plot)
+{
+  return !plot->rows && !plot->cell && svg_cells(plot) > SVG_MANY;
+}
+
+const char *svg_name_behind(const struct svg_plot *plot)
+{
+  for (int s = 0; s < plot->count; s++)
+    if (plot->series[s].number == plot->behind && plot->series[s].form == SVG_LINE)
+      return plot->series[s].label;
+  return NULL;
+}
+
+static int svg_grid_columns(const struct svg_plot *plot)
+{
+  return (svg_cells(plot) > 12 ? 3 : 2) + (plot->width > 600);
+}
+
+int svg_grid_height(const struct svg_plot *plot)
+{
+  const int columns = svg_grid_columns(plot);
+  return (svg_cells(plot) + columns - 1) / columns * (CELL_TOP + CELL_HEIGHT + CELL_GAP) - CELL_GAP + BOTTOM;
+}
+
+/* Draws the series of the cell's number over the one behind, in one color. */
+static void svg_draw_cell(struct canvas *c, const char *name)
+{
+  const struct svg_plot *plot = c->plot;
+  for (int s = 0; s < plot->count; s++)
+    if (plot->series[s].number == plot->behind && plot->behind != plot->cell->number &&
+        plot->series[s].form == SVG_LINE) {
+      fputs("<path class=\"behind\" d=\"", c->out);
+      svg_path_points(c, &plot->series[s]);
+      fputs("\"/>\n", c->out);
+    }
+  struct svg_plot alone = *plot;
+  struct svg_series *series = trm_alloc((size_t)plot->count * sizeof *series, "report: a panel");
+  alone.series = series;
+  alone.count = 0;
+  for (int s = 0; s < plot->count; s++)
+    if (plot->series[s].number == plot->cell->number) {
+      series[alone.count] = plot->series[s];
+      series[alone.count++].number = 0;
+    }
+  c->plot = &alone;
+  svg_draw_all(c, false, 0);
+  c->plot = plot;
+  trm_free(series);
+  svg_draw_name(c->out, name, (size_t)((c->x.to - c->x.from) / 6.6), c->x.from, CELL_TOP - 6);
+}
+
+/* Draws a panel, its upper left corner at (x, y). The axes are those of all series. */
+static void svg_draw_panel(FILE *out, const struct svg_plot *plot, const struct svg_cell *cell, const char *name,
+                           double x, double y, double width, struct svg_notes *notes)
+{
+  struct svg_plot small = *plot;
+  struct canvas c = {.out = out, .plot = &small, .notes = notes};
+  small.cell = cell;
+  small.width = (int)width;
+  svg_set_frame(&c, 0);
+  fprintf(out, "<g transform=\"translate(%.1f,%.1f)\">\n", x, y);
+  svg_set_axis_x(&c);
+  svg_set_axis_y(&c);
+  svg_draw_axes(&c);
+  svg_draw_cell(&c, name);
+  fputs("</g>\n", out);
+}
+
+static void svg_draw_grid(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
+{
+  const int cells = svg_cells(plot), columns = svg_grid_columns(plot);
+  const double width = (double)(plot->width - LEFT - RIGHT - (columns - 1) * CELL_SPACE) / columns;
+  int s = svg_next_cell(plot, 0);
+  for (int i = 0; i < cells; i++, s = svg_next_cell(plot, s + 1)) {
+    const int column = i % columns;
+    const struct svg_cell cell = {plot->series[s].number, column == 0, i + columns >= cells};
+    svg_draw_panel(out, plot, &cell, plot->series[s].label, column ? LEFT + column * (width + CELL_SPACE) : 0,
+                   i / columns * (CELL_TOP + CELL_HEIGHT + CELL_GAP), column ? width : LEFT + width, notes);
+  }
 }
 
 void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
@@ -616,31 +771,22 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
   const int max_labels = (int)((plot->height - TOP - BOTTOM) / LABEL_STEP);
   const bool labeled = plot->labels && lines > 1 && lines <= max_labels;
   struct canvas c = {.out = out, .plot = plot, .notes = notes};
-  c.x.from = plot->rows && svg_names_above(plot) ? 12 : LEFT;
-  c.x.to = plot->width - (labeled ? 40 + 6.6 * (double)letters : 16);
-  c.y.from = plot->height - BOTTOM;
-  c.y.to = TOP;
 
   fprintf(out, "<svg width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", plot->width,
           plot->height, plot->width, plot->height);
   markup_text(out, plot->title);
   fprintf(out, "\" xmlns=\"http://www.w3.org/2000/svg\">\n");
   double low, high;
-  if (svg_range_of(plot, true, &low, &high)) {
+  if (!svg_range_of(plot, true, &low, &high)) {
+    svg_text(out, "tick", "middle", plot->width / 2, plot->height / 2, "no finite values");
+  } else if (svg_is_grid(plot)) {
+    svg_draw_grid(out, plot, notes);
+  } else {
+    svg_set_frame(&c, labeled ? 40 + 6.6 * (double)letters : 0);
     svg_set_axis_x(&c);
     svg_set_axis_y(&c);
     svg_draw_axes(&c);
-    struct end_label *labels = trm_alloc((size_t)plot->count * sizeof *labels, "report: labels");
-    int n = 0;
-    for (int s = 0; s < plot->count; s++) {
-      svg_draw_series(&c, s, &labels[n]);
-      n += labels[n].x > 0 && plot->series[s].form == SVG_LINE;
-    }
-    if (labeled)
-      svg_draw_labels(&c, labels, n, letters);
-    trm_free(labels);
-  } else {
-    svg_text(out, "tick", "middle", plot->width / 2, plot->height / 2, "no finite values");
+    svg_draw_all(&c, labeled, letters);
   }
   fprintf(out, "</svg>\n");
 }

@@ -46,6 +46,8 @@ struct svg_plot {
   int rows;               /* 0: y is a value */
   const struct svg_series *series; /* (count) */
   int count;
+  int behind;              /* number of the series that small panels have in grey behind theirs */
+  const struct svg_cell *cell; /* of svg_grid: the plot is one of its panels; NULL: it stands alone */
 };
 
 /* Facts of a drawing for its caption. */
@@ -58,8 +60,17 @@ struct svg_notes {
 int svg_rows_height(int rows, int height_of_row);
 int svg_labels_height(int labels, int usual);
 
-/* Writes an <svg> element of plot->width x plot->height. */
+/* More lines than SVG_MANY are small panels, one for each number of a line, with the same axes; rows never are. */
+enum { SVG_MANY = 6 };
+bool svg_is_grid(const struct svg_plot *plot);
+int svg_grid_height(const struct svg_plot *plot); /* at its width */
+const char *svg_name_behind(const struct svg_plot *plot); /* label of what is behind; NULL: it has no line */
+
+/* Writes an <svg> element of plot->width x plot->height; a grid as its small panels. */
 void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes);
+
+/* Draws the line of a legend's entry for what is behind the lines of small panels. */
+void svg_behind_key(FILE *out, double x, double y, double length);
 
 /* Draws the line of a legend's entry: series `number`, from (x, y) to the right. */
 void svg_key(FILE *out, int number, double x, double y, double length);
