@@ -8,6 +8,7 @@
 #include "core/printable.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
+#include "nn/decoder.h"
 #include "nn/sample.h"
 
 static const char usage[] =
@@ -15,7 +16,8 @@ static const char usage[] =
   "                        [--top-k=K] [--top-p=P] [--seed=S]\n\n"
   "Continues a text token by token and writes it to standard output. The same seed gives the\n"
   "same text. Runs on one process, without a launcher; parallel.threads sets its threads. The\n"
-  "model sees the last tokens, as many as it was trained with.\n\n"
+  "model sees the last tokens, as many as it was trained with: up to these a token costs one\n"
+  "position (a key-value cache), and beyond a pass over all of them.\n\n"
   "  --prompt=TEXT     the beginning of the text, of characters that the vocabulary has\n"
   "  --tokens=N        number of tokens to add (200)\n"
   "  --temperature=T   divides the scores (1); 0: always the likeliest token\n"
@@ -53,22 +55,6 @@ static int cmd_generate_check_model(const struct loaded *loaded)
   return TRM_OK;
 }
 
-/* Computes the scores (V) of the token that follows `tokens`. */
-static int cmd_generate_score_next(struct loaded *loaded, struct trm_job *job, const struct trm_tokens *tokens,
-                                   int32_t *window, void *device_window, float *scores)
-{
-  const struct trm_device_ops *ops = job->device.ops;
-  const size_t context = loaded->model.spec.shape.size[0];
-  const size_t n = tokens->count < context ? tokens->count : context;
-  memcpy(window, tokens->token + tokens->count - n, n * sizeof *window); /* zeros follow */
-  ops->upload(&job->device, device_window, window, context * sizeof *window);
-  const struct trm_input input = {.rows = 1, .tokens = device_window};
-  const struct trm_pass pass = {.device = &job->device, .input = &input};
-  trm_model_forward(&loaded->model, &pass);
-  trm_model_read_scores(&loaded->model, n - 1, 1, scores);
-  return ops->sync(&job->device);
-}
-
 /* Writes the next part of the text; control characters but line feeds and tabs are escaped. *lead: a byte 0xc2, which
  * begins some of them in UTF-8, waits for the byte after it, which may be in the next part. */
 static int cmd_generate_write_text(const char *text, size_t bytes, bool *lead)
@@ -92,16 +78,15 @@ static int cmd_generate_write_text(const char *text, size_t bytes, bool *lead)
 static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const struct generate_flags *f,
                                const struct trm_tokenizer *tokenizer, struct trm_tokens *tokens)
 {
-  const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
-  int32_t *window = trm_alloc(context * sizeof *window, "tokens");
+  const size_t vocabulary = loaded->model.spec.classes;
   float *scores = trm_alloc(vocabulary * sizeof *scores, "scores");
-  void *device_window;
-  int status = job->device.ops->alloc(&job->device, context * sizeof *window, TRM_MEMORY_BUFFERS, &device_window);
+  struct trm_decoder decoder;
+  int status = trm_decoder_open(&decoder, &loaded->model);
   const size_t prompt = tokens->count;
   bool lead = false;
   const double began = job->modules.comm->ops->clock(job->modules.comm);
   for (int64_t i = 0; i < f->tokens && status == TRM_OK; i++) {
-    status = cmd_generate_score_next(loaded, job, tokens, window, device_window, scores);
+    status = trm_decoder_score_next(&decoder, tokens->token, tokens->count, scores);
     if (status != TRM_OK)
       break;
     const int32_t next = trm_sample(&f->sampling, scores, vocabulary, (uint64_t)i);
@@ -120,8 +105,7 @@ static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const
   if (status == TRM_OK)
     trm_info("%zu tokens after %zu, %.1f a second", tokens->count - prompt, prompt,
              (double)(tokens->count - prompt) / (job->modules.comm->ops->clock(job->modules.comm) - began));
-  job->device.ops->release(&job->device, device_window);
-  trm_free(window);
+  trm_decoder_close(&decoder);
   trm_free(scores);
   return status;
 }

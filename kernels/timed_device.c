@@ -162,7 +162,8 @@ static double timed_csr_backward_flop(const struct trm_csr_backward *it)
 /* One product of attention, (T, E) x (E, T), only the unmasked part if it is causal. */
 static double timed_attention_flop(const struct trm_attention *shape)
 {
-  const double t = (double)shape->t, pairs = shape->causal ? t * (t + 1) / 2 : t * t;
+  const double t = (double)shape->t, first = (double)shape->first;
+  const double pairs = shape->causal ? (t * (t + 1) - first * (first + 1)) / 2 : (t - first) * t;
 
   return 2.0 * (double)shape->b * (double)shape->heads * (double)shape->head_dim * pairs;
 }

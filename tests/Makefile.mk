@@ -25,6 +25,7 @@ trm_test_programs += \
 	tests/unit/test_convolution \
 	tests/unit/test_damage \
 	tests/unit/test_datasets \
+	tests/unit/test_decoder \
 	tests/unit/test_device_ranks \
 	tests/unit/test_document \
 	tests/unit/test_exchange \
@@ -154,6 +155,7 @@ trm_test_devices = \
 	tests/support/pretend_device.c \
 	tests/support/pretend_device.h
 trm_test_nn = $(trm_test_devices) tests/support/nn_case.c tests/support/nn_case.h $(trm_program_extra)
+tests_unit_test_decoder_SOURCES = tests/unit/test_decoder.c $(trm_test_nn)
 tests_unit_test_arena_SOURCES = tests/unit/test_arena.c $(trm_test_nn)
 tests_unit_test_convolution_SOURCES = tests/unit/test_convolution.c $(trm_test_nn)
 tests_unit_test_exchange_SOURCES = tests/unit/test_exchange.c $(trm_test_nn)

@@ -20,8 +20,8 @@ struct attention {
   const struct trm_blas_ops *blas;
   enum trm_value_type type;
   const void *qkv; /* (B, T, 3, H, E) */
-  void *y;         /* (B, T, H, E) */
-  float *row;      /* (B, H, T, 2): maximum of the scaled scores, 1 / sum of the exponentials */
+  void *y;         /* (B, T - first, H, E) */
+  float *row;      /* (B, H, T - first, 2): maximum of the scaled scores, 1 / sum of the exponentials */
   const void *dy;  /* (B, T, H, E) */
   void *dqkv;      /* (B, T, 3, H, E) */
   float *scratch;  /* (threads, per_thread) */
@@ -90,7 +90,7 @@ struct strip {
 
 static struct strip attention_strip(const struct trm_attention *shape, size_t number)
 {
-  const size_t first = number * STRIP, end = shape->t - first < STRIP ? shape->t : first + STRIP;
+  const size_t first = shape->first + number * STRIP, end = shape->t - first < STRIP ? shape->t : first + STRIP;
 
   return (struct strip){first, end - first, shape->causal ? end : shape->t};
 }
@@ -169,17 +169,17 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
 {
   const struct attention *it = arguments;
   const struct trm_attention *shape = it->shape;
-  const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
+  const size_t e = shape->head_dim, d = shape->heads * e, computed = shape->t - shape->first;
   const struct tiles tiles = attention_tiles(it);
   struct head head = {.q = NULL};
 
   for (size_t item = low; item < high; item++) {
     const size_t number = item / it->strips, b = number / shape->heads, h = number % shape->heads;
     const struct strip strip = attention_strip(shape, item % it->strips);
-    const size_t at = (b * t + strip.first) * d + h * e, ld = tiles.q ? e : d;
-    float *y = tiles.q ? tiles.q : (float *)it->y + at, *row = it->row + 2 * (number * t + strip.first);
+    const size_t to = strip.first - shape->first, at = (b * computed + to) * d + h * e, ld = tiles.q ? e : d;
+    float *y = tiles.q ? tiles.q : (float *)it->y + at, *row = it->row + 2 * (number * computed + to);
 
-    if (item == low || strip.first == 0)
+    if (item == low || to == 0)
       head = attention_head(it, &tiles, b, h);
     it->blas->gemm(&(struct trm_gemm){
       .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = attention_alpha(it),
@@ -348,7 +348,7 @@ void cpu_attention_forward(struct trm_device *device, const struct trm_attention
   const struct trm_attention *shape = &call->shape;
   struct attention it = {
     .shape = shape, .type = call->type, .qkv = call->qkv, .y = call->y, .row = call->row,
-    .strips = (shape->t + STRIP - 1) / STRIP};
+    .strips = (shape->t - shape->first + STRIP - 1) / STRIP};
 
   attention_run(device, &it, shape->b * shape->heads * it.strips, 1, attention_forward_body);
 }

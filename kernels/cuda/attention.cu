@@ -7,7 +7,8 @@ template <typename value> __global__ static void attention_run(const struct trm_
   CUDA_SHARED(float, q, ATTENTION_ROWS *ATTENTION_MOST);
   CUDA_SHARED(float, tile, CUDA_WARP *ATTENTION_PITCH);
   const struct trm_attention *shape = &it.shape;
-  const size_t t = shape->t, e = shape->head_dim, head = blockIdx.y, block = blockIdx.x * (size_t)ATTENTION_ROWS;
+  const size_t t = shape->t, e = shape->head_dim, head = blockIdx.y, computed = t - shape->first;
+  const size_t block = shape->first + blockIdx.x * (size_t)ATTENTION_ROWS;
   const size_t own = block + threadIdx.x / CUDA_WARP * ATTENTION_OWN, lane = threadIdx.x % CUDA_WARP;
   const size_t keys = shape->causal && block + ATTENTION_ROWS < t ? block + ATTENTION_ROWS : t;
   const attention_rows<value> k_rows = attention_head<value>(shape, it.qkv, head, 1);
@@ -44,10 +45,12 @@ template <typename value> __global__ static void attention_run(const struct trm_
   for (int k = 0; k < ATTENTION_OWN; k++) {
     if (own + k >= t)
       break;
-    attention_store(y[k], 1 / total[k], e, y_rows.at + (own + k) * y_rows.stride);
+    const size_t to = own + k - shape->first;
+
+    attention_store(y[k], 1 / total[k], e, y_rows.at + to * y_rows.stride);
     if (lane == 0) {
-      it.row[2 * (head * t + own + k)] = most[k];
-      it.row[2 * (head * t + own + k) + 1] = 1 / total[k];
+      it.row[2 * (head * computed + to)] = most[k];
+      it.row[2 * (head * computed + to) + 1] = 1 / total[k];
     }
   }
 }

@@ -29,14 +29,14 @@ __host__ __device__ static inline attention_rows<value> attention_head(const str
   return {(const value *)qkv + (b * shape->t * 3 + which) * d + h * shape->head_dim, 3 * d};
 }
 
-/* The same of an array (B, T, H, E). */
+/* The same of an array (B, T - first, H, E), of positions from `first` on. */
 template <typename value>
 __host__ __device__ static inline attention_rows<value> attention_result(const struct trm_attention *shape,
                                                                          const void *y, size_t head)
 {
   const size_t d = shape->heads * shape->head_dim, b = head / shape->heads, h = head % shape->heads;
 
-  return {(const value *)y + b * shape->t * d + h * shape->head_dim, d};
+  return {(const value *)y + b * (shape->t - shape->first) * d + h * shape->head_dim, d};
 }
 
 /* Copies the block's own rows first, first + 1, .. to shared memory (ROWS, E), zeros beyond T. All threads call. */
@@ -146,5 +146,6 @@ static inline bool attention_check(struct trm_device *device, const struct trm_a
 
 static inline dim3 attention_grid(const struct trm_attention *shape)
 {
-  return dim3((unsigned)((shape->t + ATTENTION_ROWS - 1) / ATTENTION_ROWS), (unsigned)(shape->b * shape->heads));
+  return dim3((unsigned)((shape->t - shape->first + ATTENTION_ROWS - 1) / ATTENTION_ROWS),
+              (unsigned)(shape->b * shape->heads));
 }

@@ -202,7 +202,8 @@ static void attention_tensor_launch(struct trm_device *device, const struct trm_
 
 bool attention_tensor_forward(struct trm_device *device, const struct trm_attention_forward *call)
 {
-  if (!attention_by_tensors(device, call->shape, call->type, (uintptr_t)call->qkv | (uintptr_t)call->y))
+  if (call->shape.first > 0 ||
+      !attention_by_tensors(device, call->shape, call->type, (uintptr_t)call->qkv | (uintptr_t)call->y))
     return false;
   ATTENTION_BY_SIZE(call->shape.head_dim, attention_tensor_launch<attention_queries<e>>(device, call));
   return true;

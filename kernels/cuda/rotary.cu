@@ -7,13 +7,14 @@
 
 template <typename value> __global__ static void rotary_run(const struct trm_rotary it, const float *table)
 {
-  const size_t half = it.shape.head_dim / 2, heads = it.shape.heads, t = it.shape.t;
+  const size_t half = it.shape.head_dim / 2, heads = it.shape.heads, t = it.shape.t - it.shape.first;
   const cuda_values<value> x(it.x);
 
   CUDA_ELEMENTS(i, it.shape.b * t * 2 * heads * half) {
     const size_t j = i % half, head = i / half % (2 * heads), position = i / half / (2 * heads);
     const size_t at = (position * 3 * heads + head) * 2 * half + j;
-    const float cosine = table[position % t * 2 * half + j], turn = table[position % t * 2 * half + half + j];
+    const float *const row = table + (it.shape.first + position % t) * 2 * half;
+    const float cosine = row[j], turn = row[half + j];
     const float a = x[at], b = x[at + half], sine = it.inverse ? -turn : turn;
 
     x.set(at, a * cosine - b * sine);
@@ -21,14 +22,17 @@ template <typename value> __global__ static void rotary_run(const struct trm_rot
   }
 }
 
+enum { ROTARY_STEP = 1024 }; /* positions by which the table grows, for one that is later than the one before */
+
 /* Returns the table in device memory, NULL if there is no memory. */
 static const float *rotary_table(struct trm_device *device, const struct trm_rotary *call)
 {
   struct cuda_rotary_table *kept = &cuda_state_of(device)->rotary;
-  const size_t t = call->shape.t, half = call->shape.head_dim / 2, bytes = 2 * t * half * sizeof(float);
+  const size_t t = (call->shape.t + ROTARY_STEP - 1) / ROTARY_STEP * ROTARY_STEP;
+  const size_t half = call->shape.head_dim / 2, bytes = 2 * t * half * sizeof(float);
   void *memory;
 
-  if (kept->table && kept->base == call->base && kept->t == t && kept->half == half)
+  if (kept->table && kept->base == call->base && kept->t >= t && kept->half == half)
     return kept->table;
   if (cuda_refuses(device))
     return NULL;
@@ -61,7 +65,7 @@ static const float *rotary_table(struct trm_device *device, const struct trm_rot
 void cuda_rotary(struct trm_device *device, const struct trm_rotary *call)
 {
   const struct trm_attention *shape = &call->shape;
-  const size_t pairs = shape->b * shape->t * shape->heads * shape->head_dim;
+  const size_t pairs = shape->b * (shape->t - shape->first) * shape->heads * shape->head_dim;
   const float *table = pairs > 0 ? rotary_table(device, call) : NULL;
 
   if (table)

@@ -118,10 +118,10 @@ ARRAYS(trm_embedding_backward, READS(token, call->r), READS_VALUES(dy, call->r *
             (call->beta == 1 ? arrays_min(call->r, arrays_tokens(&call->v)) : arrays_tokens(&call->v)) * call->d,
             call->beta == 0 ? TRM_WRITES : TRM_UPDATES))
 
-/* Rows of all heads; values of one of queries, keys and values. */
+/* Rows of all heads, of the positions that are computed; values of one of queries, keys and values. */
 static size_t arrays_heads(const struct trm_attention *shape)
 {
-  return shape->b * shape->t * shape->heads;
+  return shape->b * (shape->t - shape->first) * shape->heads;
 }
 
 static size_t arrays_values(const struct trm_attention *shape)
@@ -129,7 +129,8 @@ static size_t arrays_values(const struct trm_attention *shape)
   return arrays_heads(shape) * shape->head_dim;
 }
 
-ARRAYS(trm_attention_forward, READS_VALUES(qkv, 3 * arrays_values(&call->shape)),
+ARRAYS(trm_attention_forward,
+       READS_VALUES(qkv, 3 * call->shape.b * call->shape.t * call->shape.heads * call->shape.head_dim),
        WRITES_VALUES(y, arrays_values(&call->shape)),
        WRITES(row, 2 * arrays_heads(&call->shape)))
 ARRAYS(trm_attention_backward, READS_VALUES(qkv, 3 * arrays_values(&call->shape)),

@@ -154,6 +154,7 @@ enum { TRM_SCORES_MAX, TRM_SCORES_ARGMAX, TRM_SCORES_SUM, TRM_SCORES_TARGET, TRM
 struct trm_attention {
   size_t b, t, heads, head_dim; /* B, T, H, E */
   bool causal;               /* position t sees positions 0..t, otherwise all */
+  size_t first;              /* forward and rotary alone: the first position that is computed, below T */
 };
 
 #define TRM_IGNORE_INDEX (-1) /* a target that does not count */
@@ -315,8 +316,9 @@ struct trm_embedding_backward {
   enum trm_value_type type;
 };
 
-/* y (B, T, H, E) = softmax(q k^T / sqrt(E)) v for each head; qkv (B, T, 3, H, E) holds queries, keys, values. row
- * (B, H, T, 2), saved for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
+/* y (B, T - first, H, E) = softmax(q k^T / sqrt(E)) v for each head, of the queries from `first` on; qkv (B, T, 3, H, E)
+ * holds queries, keys, values. row (B, H, T - first, 2), saved for backward: the largest scaled score m, and 1 / sum of
+ * exp(score - m). */
 struct trm_attention_forward {
   struct trm_attention shape;
   const void *qkv;
@@ -334,8 +336,9 @@ struct trm_attention_backward {
   enum trm_value_type type;
 };
 
-/* Rotary positions (Su et al. 2021) on the queries and keys of x (B, T, 3, H, E), in place: values j and j + E/2 of a
- * head, E even, are rotated by the angle t * base^(-2j/E); inverse: by minus that, which is the gradient. */
+/* Rotary positions (Su et al. 2021) on the queries and keys of x (B, T - first, 3, H, E), in place: values j and j + E/2
+ * of a head, E even, of position t are rotated by the angle t * base^(-2j/E); inverse: by minus that, which is the
+ * gradient. */
 struct trm_rotary {
   struct trm_attention shape;
   float base;

@@ -3,6 +3,8 @@
 libtrireme_la_SOURCES += \
 	src/nn/balance.c \
 	src/nn/balance.h \
+	src/nn/decoder.c \
+	src/nn/decoder.h \
 	src/nn/fusion.c \
 	src/nn/fusion.h \
 	src/nn/graph.c \

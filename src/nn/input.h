@@ -23,9 +23,12 @@ struct trm_input_spec {
   struct trm_shape shape; /* of one sample; sparse rows: (F) */
   bool sparse;
   bool tokens;            /* int32 token ids instead of floats */
+  size_t context;         /* tokens: positions of the model, of which a pass has the shape's; 0: as many */
   enum trm_target_kind target;
   size_t classes;         /* TRM_TARGET_CLASS: number of classes; TRM_TARGET_VALUE: values per sample */
 };
+
+size_t trm_input_context(const struct trm_input_spec *spec); /* tokens: positions of the model */
 
 /* One batch of B rows, device pointers. Exactly one of dense, csr.starts, tokens is set. */
 struct trm_input {

@@ -191,6 +191,11 @@ bool trm_layer_remove_bias(struct trm_layer *layer)
   return true;
 }
 
+size_t trm_input_context(const struct trm_input_spec *spec)
+{
+  return spec->context ? spec->context : spec->shape.size[0];
+}
+
 size_t trm_shape_count(const struct trm_shape *shape)
 {
   size_t count = 1;

@@ -126,6 +126,7 @@ struct trm_layer {
   enum trm_value_type values; /* type of the values that it reads and writes, and of their gradients */
   bool sparse_input;       /* reads the batch, and the batch is of CSR rows */
   bool token_input;        /* reads the batch, and the batch is of tokens */
+  size_t context;          /* of a model of tokens: its positions, of which a pass has in.size[0], T; else 0 */
   size_t classes;          /* of the data set; of tokens their vocabulary V */
   /* rows */
   int rows_from;           /* the layer that determines the rows of its output, or TRM_FROM_BATCH: those of the batch;
@@ -144,6 +145,9 @@ struct trm_layer {
   bool needs_dy;           /* false: no parameters at or before it, so backward skips it */
   bool needs_dx;           /* false: the gradient of its input is not used */
   bool bias_removed;       /* bias omitted: the next layer removes any constant (trm_model_log) */
+  /* evaluation position by position (decoder.h) */
+  void *cache;             /* of a layer with ops->caches: (context, in.size[1]) values that it has read of the row's
+                              positions before pass->past, to which it adds; device, not owned; NULL: none */
   /* parameters and memory: set by shape */
   struct trm_parameter parameter[TRM_MAX_PARAMETERS];
   int parameters;
@@ -193,6 +197,7 @@ struct trm_pass {
   struct trm_device *device;
   const struct trm_input *input; /* the batch; a first layer reads it here if it is sparse or tokens, and x is NULL */
   bool training;                 /* dropout and batch statistics are on */
+  size_t past;                   /* evaluation of one row of tokens: positions before its own, which are in caches */
   uint64_t seed;
   uint64_t first_row;            /* global index in the run of the batch's row 0: keys the dropout masks */
   struct trm_step *step;         /* device: first_row counts from the step's, its sums take the losses, and the passes
@@ -285,6 +290,7 @@ struct trm_layer_ops {
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena keeps */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
   bool takes_bf16;                /* forward and backward work on values of either type; false: of float32 alone */
+  bool caches;                    /* its output depends on earlier positions: layer->cache */
   bool removes_bias;              /* a constant added to a channel of its input does not change its output */
   bool fuses_activation, fuses_sum; /* forward and backward heed those parts of layer->fused */
 

@@ -260,6 +260,7 @@ static int text_read_item(struct text_parser *r, struct trm_item *item)
                               .rows_from = text_value_rows(r, r->current),
                               .sparse_input = r->current == TRM_FROM_BATCH && r->spec->sparse,
                               .token_input = r->current == TRM_FROM_BATCH && r->spec->tokens,
+                              .context = r->spec->tokens ? trm_input_context(r->spec) : 0,
                               .classes = r->spec->classes};
   text_use_value(r, r->current);
   const int status = text_read_layer(r, item, layer);

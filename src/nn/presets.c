@@ -152,9 +152,9 @@ static int presets_gpt_check(const struct trm_item *item, const struct trm_input
   if (gpt->dim % gpt->heads != 0)
     return trm_error(TRM_USAGE, "layer %d (%s): dim=%zu cannot be divided among heads=%zu", item->number, item->word[0],
                      gpt->dim, gpt->heads);
-  if (gpt->context && gpt->context != spec->shape.size[0])
+  if (gpt->context && gpt->context != trm_input_context(spec))
     return trm_error(TRM_USAGE, "layer %d (%s): the model's context is %zu, the data's (data.context) %zu: the two "
-                     "must agree", item->number, item->word[0], gpt->context, spec->shape.size[0]);
+                     "must agree", item->number, item->word[0], gpt->context, trm_input_context(spec));
   return TRM_OK;
 }
 

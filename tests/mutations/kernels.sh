@@ -108,7 +108,11 @@ mutation 'embedding: gradient of repeated tokens' kernels/cpu/embedding.c \
 mutation 'embedding: gradient not cleared' kernels/cpu/embedding.c \
   's/dw\[j\] = it->beta == 0 \? 0 : it->beta \* dw\[j\];/;/' 'test_kernels:embedding' 1
 mutation 'rotary: the first position is 1' kernels/cpu/rotary.c \
-  's/cos\(\(double\)t \* rate\)/cos((double)(t + 1) * rate)/' 'test_kernels:rotary' 1
+  's/\(shape->first \+ t\) \* rate/(shape->first + t + 1) * rate/' 'test_kernels:rotary' 1
+mutation 'rotary: later positions begin at 0' kernels/cpu/rotary.c \
+  's/\(shape->first \+ t\) \* rate/t * rate/' 'test_kernels:rotary' 1
+mutation 'attention: later queries see too few keys' kernels/cpu/attention.c \
+  's/first = shape->first \+ number \* STRIP/first = number * STRIP/' 'test_kernels:attention against' 1
 mutation 'rotary: values rotated' kernels/cpu/rotary.c 's/h < 2 \* heads/h < 3 * heads/' 'test_kernels:rotary' 1
 mutation 'swiglu: gates exchanged' kernels/cpu/gate.c \
   's/cpu_set\(type, dx, f \+ j, slope \* silu\)/cpu_set(type, dx, f + j, slope * s)/' 'test_kernels:swiglu' 1

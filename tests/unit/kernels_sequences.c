@@ -261,6 +261,28 @@ static void attention_want(const struct trm_attention *a, const float *qkv, cons
   trm_free(p);
 }
 
+/* Queries from a later one on: the same rows of y and row as of all queries. */
+static void attention_check_later(struct trm_device *device, const struct trm_attention *a, const float *on_qkv,
+                                  const double *y, const double *row, double error)
+{
+  const size_t d = a->heads * a->head_dim;
+
+  for (int last = 0; last < 2; last++) {
+    struct trm_attention later = *a;
+    later.first = last ? a->t - 1 : a->t / 3;
+    const size_t first = later.first, left = a->t - first;
+    float *to = device_nan(device, a->b * left * d), *on_row = device_nan(device, 2 * a->b * a->heads * left);
+    device->ops->attention_forward(device, &(struct trm_attention_forward){
+      .shape = later, .qkv = on_qkv, .y = to, .row = on_row});
+    for (size_t b = 0; b < a->b; b++)
+      check_close("attention: later queries", read_floats(device, to + b * left * d, left * d),
+                  y + (b * a->t + first) * d, left * d, error, 2e-6);
+    for (size_t h = 0; h < a->b * a->heads; h++)
+      check_close("attention: rows of later queries", read_floats(device, on_row + 2 * h * left, 2 * left),
+                  row + 2 * (h * a->t + first), 2 * left, error, 1e-4);
+  }
+}
+
 static void attention_check(struct trm_device *device, const struct trm_attention *a, float size)
 {
   const size_t n = a->b * a->t * a->heads * a->head_dim, rows = 2 * a->b * a->t * a->heads;
@@ -278,6 +300,7 @@ static void attention_check(struct trm_device *device, const struct trm_attentio
     .shape = *a, .qkv = on_qkv, .y = to, .row = on_row});
   check_close("attention", read_floats(device, to, n), y, n, error, 2e-6);
   check_close("attention: rows", read_floats(device, on_row, rows), row, rows, error, 1e-5 * (double)(1 + size));
+  attention_check_later(device, a, on_qkv, y, row, error);
   device->ops->attention_backward(device, &(struct trm_attention_backward){
     .shape = *a, .qkv = on_qkv, .y = to, .row = on_row, .dy = on_dy, .dqkv = slope});
   check_close("attention: gradient", read_floats(device, slope, 3 * n), dqkv, 3 * n, 4 * error, 4e-6);
@@ -287,8 +310,9 @@ static void attention_check(struct trm_device *device, const struct trm_attentio
 void attention_reference(struct trm_device *device)
 {
   static const struct trm_attention shapes[] = {
-    {0, 5, 2, 4, true},  {1, 1, 1, 1, true},    {2, 3, 1, 2, true},   {3, 17, 2, 5, true},    {1, 64, 3, 8, true},
-    {2, 65, 1, 16, true}, {1, 150, 2, 64, true}, {1, 300, 1, 12, true}, {2, 70, 3, 8, false}, {1, 129, 2, 3, false}};
+    {0, 5, 2, 4, true, 0},   {1, 1, 1, 1, true, 0},    {2, 3, 1, 2, true, 0},    {3, 17, 2, 5, true, 0},
+    {1, 64, 3, 8, true, 0},  {2, 65, 1, 16, true, 0},  {1, 150, 2, 64, true, 0}, {1, 300, 1, 12, true, 0},
+    {2, 70, 3, 8, false, 0}, {1, 129, 2, 3, false, 0}};
 
   for (size_t s = 0; s < COUNT(shapes); s++) {
     attention_check(device, &shapes[s], 1);
@@ -300,7 +324,7 @@ void attention_reference(struct trm_device *device)
 void attention_causal(struct trm_device *device)
 {
   enum { T = 100, H = 2, E = 8, D = H * E, CUT = 71 };
-  const struct trm_attention a = {1, T, H, E, true};
+  const struct trm_attention a = {1, T, H, E, true, 0};
   float *qkv = host_random(T * 3 * D, 1);
   float *y = device_nan(device, T * D), *row = device_nan(device, 2 * H * T);
 
@@ -319,20 +343,22 @@ void attention_causal(struct trm_device *device)
 void rotary_reference(struct trm_device *device)
 {
   static const struct trm_attention shapes[] = {
-    {0, 5, 2, 4, true}, {1, 1, 1, 2, true}, {2, 7, 3, 6, true}, {3, 300, 2, 64, true}};
+    {0, 5, 2, 4, true, 0}, {1, 1, 1, 2, true, 0}, {2, 7, 3, 6, true, 0}, {3, 300, 2, 64, true, 0},
+    {1, 290, 2, 6, true, 289}, {2, 1500, 1, 4, true, 1490}, {2, 9, 1, 4, true, 3}};
 
   for (size_t s = 0; s < COUNT(shapes); s++) {
     const struct trm_attention *a = &shapes[s];
-    const size_t heads = a->heads, half = a->head_dim / 2, n = a->b * a->t * 3 * heads * a->head_dim;
+    const size_t heads = a->heads, half = a->head_dim / 2, left = a->t - a->first;
+    const size_t n = a->b * left * 3 * heads * a->head_dim;
     const float *x = host_random(n, 1);
     double *want = doubles(2 * n), *same = want + n;
 
     for (size_t i = 0; i < n; i++)
       want[i] = same[i] = x[i]; /* v is not rotated */
-    for (size_t i = 0; i < a->b * a->t; i++)
+    for (size_t i = 0; i < a->b * left; i++)
       for (size_t h = 0; h < 2 * heads; h++)
         for (size_t j = 0; j < half; j++) {
-          const double angle = (double)(i % a->t) * pow(500, -2 * (double)j / (double)a->head_dim);
+          const double angle = (double)(a->first + i % left) * pow(500, -2 * (double)j / (double)a->head_dim);
           const size_t at = (i * 3 * heads + h) * a->head_dim + j;
 
           want[at] = x[at] * cos(angle) - x[at + half] * sin(angle);

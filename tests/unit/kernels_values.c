@@ -316,8 +316,8 @@ static void values_attention(struct trm_device *device, struct trm_attention sha
 void values_sequences(struct trm_device *device)
 {
   static const struct trm_attention shapes[] = {
-    {1, 1, 1, 1, true},    {3, 17, 2, 5, true},   {2, 65, 2, 16, true},  {1, 150, 2, 64, true}, {2, 70, 3, 8, false},
-    {1, 130, 1, 32, false}, {1, 70, 2, 80, false}, {1, 90, 1, 128, true}};
+    {1, 1, 1, 1, true, 0},   {3, 17, 2, 5, true, 0},    {2, 65, 2, 16, true, 0},   {1, 150, 2, 64, true, 0},
+    {2, 70, 3, 8, false, 0}, {1, 130, 1, 32, false, 0}, {1, 70, 2, 80, false, 0}, {1, 90, 1, 128, true, 0}};
   enum { R = 331, D = 77, V = 50 };
   const struct trm_vocab_shard v = {5, 5 + V, 90};
   int32_t *token = (int32_t *)host_floats(R);

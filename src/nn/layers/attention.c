@@ -49,7 +49,14 @@ static void attention_forward(struct trm_layer *layer, const struct trm_pass *pa
                               const void *x /* (B, T, 3, H, E) */, void *y /* (B, T, H, E) */,
                               float *work /* (B, H, T, 2) */)
 {
-  const struct trm_attention shape = attention_dims(layer);
+  struct trm_attention shape = attention_dims(layer);
+  if (layer->cache) {
+    const size_t position = layer->in.size[1] * trm_value_bytes(layer->values);
+    pass->device->ops->copy(pass->device, (char *)layer->cache + pass->past * position, x, shape.t * position);
+    x = layer->cache;
+    shape.first = pass->past;
+    shape.t += pass->past;
+  }
   pass->device->ops->attention_forward(pass->device, &(struct trm_attention_forward){
     .shape = shape, .qkv = x, .y = y, .row = work, .type = layer->values});
 }
@@ -140,6 +147,7 @@ const struct trm_layer_ops layer_attention = {
   .reads_ahead = attention_reads_ahead,
   .preferred_sharding = attention_preferred_sharding,
   .shard = attention_shard,
+  .caches = true,
   .keeps_input = true,
   .keeps_output = true,
 };

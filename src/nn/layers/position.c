@@ -102,7 +102,8 @@ static int position_shape(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_sequence(layer));
   layer->out = layer->in;
-  const struct trm_shape weight = {.dims = 2, .size = {layer->in.size[0], layer->in.size[1]}};
+  const size_t positions = layer->context ? layer->context : layer->in.size[0];
+  const struct trm_shape weight = {.dims = 2, .size = {positions, layer->in.size[1]}};
   trm_layer_add_parameter(layer, "weight", &weight, TRM_INIT_NORMAL, 0.02f);
   return TRM_OK;
 }
@@ -115,7 +116,7 @@ static void position_forward(struct trm_layer *layer, const struct trm_pass *pas
   if (y != x)
     pass->device->ops->copy(pass->device, y, x, b * n * trm_value_bytes(layer->values));
   pass->device->ops->bias_add(pass->device, &(struct trm_bias_add){
-    .y = y, .bias = layer->parameter[0].w, .b = b, .n = n, .type = layer->values});
+    .y = y, .bias = layer->parameter[0].w + pass->past * layer->in.size[1], .b = b, .n = n, .type = layer->values});
 }
 
 static void position_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
@@ -188,8 +189,8 @@ static void position_rotary_apply(const struct trm_layer *layer, const struct tr
                                   const void *from, void *to)
 {
   const struct rotary *s = layer->settings;
-  const struct trm_attention shape = {
-    .b = layer->rows, .t = layer->in.size[0], .heads = s->heads, .head_dim = layer->in.size[1] / 3 / s->heads};
+  const struct trm_attention shape = {.b = layer->rows, .t = pass->past + layer->in.size[0], .heads = s->heads,
+                                      .head_dim = layer->in.size[1] / 3 / s->heads, .first = pass->past};
   if (to != from)
     pass->device->ops->copy(pass->device, to, from,
                             shape.b * trm_shape_count(&layer->in) * trm_value_bytes(layer->values));
