@@ -26,13 +26,16 @@ EXTRA_DIST += \
 	experiments/resnet20-fashion/config.yaml \
 	experiments/resnet20-fashion/curves.svg
 EXTRA_DIST += \
-	experiments/async-methods/README.md \
-	experiments/async-methods/a9a.yaml \
-	experiments/async-methods/fashion.yaml \
-	experiments/async-methods/methods.txt \
-	experiments/async-methods/run.sh \
-	experiments/async-methods/runs.csv \
-	experiments/async-methods/table.md
+	experiments/00-methods/README.md \
+	experiments/00-methods/a9a.yaml \
+	experiments/00-methods/config.yaml \
+	experiments/00-methods/expected.json \
+	experiments/00-methods/methods.txt \
+	experiments/00-methods/paper.sbatch \
+	experiments/00-methods/picture.svg \
+	experiments/00-methods/run.sh \
+	experiments/00-methods/table.awk \
+	experiments/00-methods/table.md
 EXTRA_DIST += \
 	experiments/pipedream-versions/README.md \
 	experiments/pipedream-versions/config.yaml \
@@ -58,11 +61,13 @@ EXTRA_DIST += \
 	experiments/08-local-sgd/table.md \
 	experiments/08-local-sgd/tune.csv
 EXTRA_DIST += \
-	experiments/a2cid2-ring/README.md \
-	experiments/a2cid2-ring/config.yaml \
-	experiments/a2cid2-ring/run.sh \
-	experiments/a2cid2-ring/table.md \
-	experiments/a2cid2-ring/variants.txt
+	experiments/18-ring-momentum/README.md \
+	experiments/18-ring-momentum/config.yaml \
+	experiments/18-ring-momentum/expected.json \
+	experiments/18-ring-momentum/paper.sbatch \
+	experiments/18-ring-momentum/run.sh \
+	experiments/18-ring-momentum/table.md \
+	experiments/18-ring-momentum/variants.txt
 EXTRA_DIST += \
 	experiments/01-staleness-rate/README.md \
 	experiments/01-staleness-rate/config.yaml \

@@ -3,8 +3,9 @@
 #   run.sh            the full form; needs fashion.h5 (trireme data import mnist FOLDER --out=fashion.h5) in this folder
 #   run.sh --short    a part of it in seconds, on rendered digits, which it makes
 #
-# Both leave their runs in OUT (runs/NAME, runs/NAME-short), and compare the results with expected.json. TRIREME: the program. The full
-# form replaces the experiment's table.md and picture.svg. An experiment on other data says so by `use`.
+# Both leave their runs in OUT (runs/NAME, runs/NAME-short), and compare the results with expected.json. TRIREME: the
+# program. The full form replaces the experiment's table.md and picture.svg. An experiment on other data says so by
+# `use`.
 set -eu
 form=full
 case ${1:-} in
@@ -32,12 +33,13 @@ use_images() {
   fi
 }
 
-# sweep NAME OPTION...: trireme sweep of config.yaml in OUT/NAME, with the data
+# sweep NAME OPTION...: trireme sweep of config (config.yaml) in OUT/NAME, with the data
+config=config.yaml
 sweep() {
   local name=$1
   shift
   [ "${data:-}" ] || use_images
-  "$TRIREME" sweep "$here/config.yaml" --data.file="$data" --dir="$OUT/$name" "$@" 2> "$OUT-$name.log" ||
+  "$TRIREME" sweep "$here/$config" --data.file="$data" --dir="$OUT/$name" "$@" 2> "$OUT-$name.log" ||
     { cat "$OUT-$name.log" >&2; exit 1; }
 }
 mkdir -p "$(dirname "$OUT")"

@@ -131,7 +131,7 @@ static void check_rows(struct trm_device *device)
 
 static void check_attention(struct trm_device *device)
 {
-  const struct trm_attention shape = {1, 70, 2, 8, true};
+  const struct trm_attention shape = {1, 70, 2, 8, true, 0};
   void *y = fresh(device, "attention.y"), *dqkv = fresh(device, "attention.qkv");
   float *row = device_nan(device, 2 * shape.b * shape.heads * shape.t);
 
