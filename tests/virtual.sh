@@ -187,7 +187,9 @@ for method in asgd "asgd --strategy.tau=3" "asgd --strategy.servers=1" "asgd --s
 done
 
 # Rows on shared weights: w x with hinge loss far from its margin, so every row moves w by the rate. Two workers compute
-# at the same time: with `add` all 96 updates count, with `overwrite` those of one worker; one worker loses none.
+# at the same time: with `add` all 96 updates count, with `overwrite` those of one worker; one worker loses none. A batch
+# conflicts if w has changed since it began: with `add` all 24 but the first that is stored; with `overwrite` all workers
+# of a time store one value, which the next batch of the first of them has begun with.
 awk 'BEGIN { for (i = 0; i < 96; i++) print (i % 2 ? "-1 1:-1" : "+1 1:1") }' > same.svm
 "$TRIREME" data import libsvm same.svm same.svm --out=same.h5 > import.log 2>&1 || { cat import.log; fail "import"; }
 rows() { # rows WORKERS CONFLICTS RATE
@@ -197,11 +199,13 @@ rows() { # rows WORKERS CONFLICTS RATE
 }
 rows 1 add 0
 still=$(of rows test_loss)
-for case in "1 add 96" "1 overwrite 96" "2 add 96" "2 overwrite 48" "4 overwrite 24"; do
-  read -r n conflicts expected <<< "$case"
+for case in "1 add 96 0" "1 overwrite 96 0" "2 add 96 23" "2 overwrite 48 12" "4 overwrite 24 18"; do
+  read -r n conflicts expected meet <<< "$case"
   rows "$n" "$conflicts" 0.001
   got=$(awk -v from="$still" -v to="$(of rows test_loss)" 'BEGIN { printf "%.0f", (from - to) / 0.001 }')
   [ "$got" = "$expected" ] || fail "hogwild, $n workers, conflicts $conflicts: $got updates of 96 count, not $expected"
+  got=$(awk -v share="$(of rows conflicts)" 'BEGIN { print share * 24 }')
+  [ "$got" = "$meet" ] || fail "hogwild, $n workers, conflicts $conflicts: $got batches of 24 conflict, not $meet"
 done
 pass "hogwild: rows that are updated at the same time"
 

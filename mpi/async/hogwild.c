@@ -326,9 +326,22 @@ static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sum
 
 /* -- quiesce points */
 
+/* Collective. Sums the workers' counts of weights that were stored, and of conflicts. */
+static void hogwild_count_conflicts(struct trm_strategy *s)
+{
+  const struct pending_update *pending = &hogwild_of(s)->pending;
+  if (!pending->copy)
+    return;
+  double count[] = {(double)pending->stored, (double)pending->conflicts};
+  s->comm->ops->allreduce(s->comm, count, 2, TRM_DOUBLE, TRM_SUM);
+  s->stored = count[0];
+  s->conflicting = count[1];
+}
+
 static int hogwild_quiesce(struct trm_strategy *s)
 {
   worker_quiesce(s);
+  hogwild_count_conflicts(s);
   hogwild_pull(s);
   s->comm->ops->barrier(s->comm);
   return TRM_OK;

@@ -34,7 +34,9 @@ void pending_update_store(struct pending_update *pending, float *w, enum trm_con
     const size_t i = pending->weight[k].i;
     const float before = pending->weight[k].before, after = pending->copy[i];
     pending->touched[i] = 0;
+    pending->conflicts += w[i] != before;
     w[i] = conflicts == TRM_CONFLICTS_OVERWRITE || w[i] == before ? after : w[i] + (after - before);
   }
+  pending->stored += pending->count;
   pending->count = 0;
 }

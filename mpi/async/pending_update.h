@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/choices.h"
 
@@ -17,6 +18,7 @@ struct pending_update {
   unsigned char *touched;        /* (elements) */
   struct pending_weight *weight; /* (count) those that are touched */
   size_t count, capacity;
+  uint64_t stored, conflicts;    /* weights of all updates, and those among them that another update changed meanwhile */
 };
 
 void pending_update_create(struct pending_update *pending, size_t elements);
@@ -25,5 +27,5 @@ void pending_update_free(struct pending_update *pending);
 /* The update begun may change element i of w. */
 void pending_update_touch(struct pending_update *pending, const float *w, size_t i);
 
-/* Stores the update and begins a new one. Where another was stored since this one began: `conflicts`. */
+/* Stores the update and begins a new one. Where another was stored since this one began: `conflicts`. Counts both. */
 void pending_update_store(struct pending_update *pending, float *w, enum trm_conflicts conflicts);

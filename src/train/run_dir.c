@@ -460,6 +460,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_number(&json, "final_train_loss", result->final_train_loss);
     if (result->consensus > 0)
       trm_json_number(&json, "consensus_distance", result->consensus);
+    if (!isnan(result->conflicts))
+      trm_json_number(&json, "conflicts", result->conflicts);
     run_dir_write_score(&json, "validation", &result->validation, tokens, result->validation_token_bytes);
     run_dir_write_score(&json, "best_validation", &result->best_validation, false, 0);
     trm_json_integer(&json, "best_step", (int64_t)result->best_step);

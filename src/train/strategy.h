@@ -243,6 +243,9 @@ struct trm_strategy {
                                   rows. Never on all ranks */
   double consensus;            /* peers, set by quiesce: root mean square over the workers of the distance of a worker's
                                   weights from the mean (Kong et al. 2021, eq. 3); 0: other methods */
+  double stored, conflicting;  /* hogwild, rows on shared weights in virtual time; set by quiesce: weights that the
+                                  updates of all ranks have stored in this process, and those of them that another
+                                  update had changed since this one read them; 0: other methods */
   double wait_s, comm_s;       /* seconds waiting for other ranks, and in communication, so far */
   double early_s;              /* seconds of sums and updates made before slot step, so far */
   struct trm_wire wire;

@@ -473,6 +473,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->wall_s = trainer_wall(t);
   result->virtual_s = trainer_virtual(t);
   result->consensus = t->strategy.consensus;
+  result->conflicts = t->strategy.conflicting / t->strategy.stored; /* 0 / 0 is NAN */
   result->samples_per_s = result->train_s > 0 ? (double)t->samples_this_run / result->train_s : 0;
   result->final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN;
   result->tokens = t->model.spec.tokens;

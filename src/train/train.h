@@ -61,6 +61,7 @@ struct trm_result {
   uint64_t best_step;
   double train_s, comm_s, wait_s; /* seconds in steps; in communication and waiting for other ranks: means over ranks */
   double consensus;               /* strategy.h, of the final weights; 0: not defined */
+  double conflicts;               /* strategy.h: conflicting / stored; NAN: nothing was stored */
   struct trm_over_ranks compute, wait, comm; /* seconds in steps: neither of the following; waiting; communication */
   struct trm_slowest slowest;
   struct trm_wire_means between_nodes;
