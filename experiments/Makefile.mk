@@ -126,6 +126,13 @@ EXTRA_DIST += \
 	experiments/09-batch-size/table.md \
 	experiments/09-batch-size/variants.txt
 EXTRA_DIST += \
+	experiments/10-identities/README.md \
+	experiments/10-identities/config.yaml \
+	experiments/10-identities/expected.json \
+	experiments/10-identities/pairs.txt \
+	experiments/10-identities/run.sh \
+	experiments/10-identities/table.md
+EXTRA_DIST += \
 	experiments/12-groups/README.md \
 	experiments/12-groups/config.yaml \
 	experiments/12-groups/expected.json \
