@@ -82,7 +82,11 @@ trm_cli = \
 	cli/sweep_table.c \
 	cli/sweep_variants.c \
 	cli/svg.c \
-	cli/svg.h
+	cli/svg.h \
+	cli/svg_grid.c \
+	cli/svg_lines.c \
+	cli/svg_private.h \
+	cli/svg_rows.c
 
 # The commands, without main: the fuzzers call some of them.
 trireme_SOURCES += cli/main.c $(trm_cli)

@@ -1,4 +1,4 @@
-/* What became of a run, from its summary.json. */
+/* The outcome of a run: divergence, from its summary.json. */
 #pragma once
 
 #include <stdbool.h>

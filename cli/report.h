@@ -39,7 +39,7 @@ struct report_run {
   int group;         /* its series */
 };
 
-/* Runs whose settings differ in run.seed and run.dir alone, with different seeds: one series of every curve. */
+/* Runs whose settings differ in run.seed alone: one series of every curve. */
 struct report_group {
   char *name, *label; /* label: with "(4 of 5)" where there are several runs */
   struct report_run **run; /* (count), the `used` ones first */
@@ -66,7 +66,9 @@ struct report {
 int report_read(struct report *report, int count, char **paths);
 /* Sets the outcomes and the groups. */
 void report_make_groups(struct report *report);
-/* True if two configurations are equal but for the options of the list, which ends with NULL. */
+/* True of options that change no result: run.dir, ... */
+bool report_is_no_setting(const char *name);
+/* True if two configurations are equal but for those, and the options of the list, which ends with NULL. */
 bool report_same_settings(const struct trm_node *a, const struct trm_node *b, const char *const *but);
 void report_free(struct report *report);
 void report_free_groups(struct report *report);

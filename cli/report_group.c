@@ -26,6 +26,15 @@ static const char *group_outcome(const struct report_run *run)
 
 /* -- settings */
 
+bool report_is_no_setting(const char *name)
+{
+  static const char *const names[] = {"run.dir", "run.overwrite", "run.trace"};
+  bool listed = false;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    listed |= strcmp(names[i], name) == 0;
+  return listed;
+}
+
 static bool group_is_listed(const char *name, const char *const *list)
 {
   while (*list && strcmp(*list, name) != 0)
@@ -38,7 +47,7 @@ static const struct trm_node *group_next_setting(const struct trm_node *node, co
 {
   for (bool listed = true; node && listed; node = listed ? node->next : node) {
     char *name = trm_format("%s%s", prefix, node->key ? node->key : "");
-    listed = group_is_listed(name, but);
+    listed = report_is_no_setting(name) || group_is_listed(name, but);
     trm_free(name);
   }
   return node;
@@ -80,7 +89,7 @@ static size_t group_stem(const char *name)
 
 static bool group_fits(const struct report_group *group, const struct report_run *run)
 {
-  static const char *const seeds[] = {"run.seed", "run.dir", NULL};
+  static const char *const seeds[] = {"run.seed", NULL};
   const struct report_run *first = group->run[0];
   if (!first->config || !run->config) { /* runs of a sweep, one of which failed before it began */
     const size_t stem = group_stem(run->name);

@@ -51,7 +51,7 @@ static struct scaled scaling_of(const struct report *report, const struct report
  * first; none if it belongs to an earlier one. */
 static struct scaled *scaling_line(const struct report *report, int first, int *n)
 {
-  static const char *const but[] = {"run.seed", "run.dir", "simulate.workers", NULL};
+  static const char *const but[] = {"run.seed", "simulate.workers", NULL};
   struct scaled *line = trm_alloc((size_t)report->groups * sizeof *line, "report: scaling");
   *n = 0;
   for (int g = 0; g < report->groups; g++) {

@@ -259,7 +259,7 @@ static void table_differences_walk(FILE *out, const struct trm_node *node, const
     char *name = *prefix ? trm_format("%s.%s", prefix, key) : trm_strdup(key);
     if (node->kind == TRM_NODE_MAP) {
       table_differences_walk(out, node->first, name, report, owner, open);
-    } else if (node->kind == TRM_NODE_SCALAR && strcmp(name, "run.dir") && (!seeds || strcmp(name, "run.seed"))) {
+    } else if (node->kind == TRM_NODE_SCALAR && !report_is_no_setting(name) && (!seeds || strcmp(name, "run.seed"))) {
       bool differs = false, earlier = false;
       for (int k = 0; k < report->groups; k++) {
         const struct trm_node *other = trm_node_get(table_config(report, k), name);

@@ -143,16 +143,18 @@ static int picture_rows(const struct sweep *sweep, int axis, int figure, bool ac
 
 static void picture_write(FILE *out, const char *title, const char *x, const struct row *row, int rows, bool percent)
 {
-  const int height = TITLE + PLOT + LEGEND_ROW * rows + MARGIN;
   struct svg_notes notes;
   struct svg_series *series = trm_alloc(2 * (size_t)rows * sizeof *series, "sweep: curves");
   for (int r = 0; r < rows; r++) {
     series[r] = row[r].mean;
     series[rows + r] = row[r].seeds;
   }
-  const struct svg_plot plot = {.width = WIDTH, .height = PLOT, .title = title, .x_label = x, .x_unit = SVG_PLAIN,
-                                .y_unit = percent ? SVG_PERCENT : SVG_PLAIN, .may_log = !percent, .may_log_x = true,
-                                .series = series, .count = 2 * rows};
+  struct svg_plot plot = {.width = WIDTH, .title = title, .x_label = x, .x_unit = SVG_PLAIN,
+                          .y_unit = percent ? SVG_PERCENT : SVG_PLAIN, .may_log = !percent, .may_log_x = true,
+                          .series = series, .count = 2 * rows};
+  const bool grid = svg_is_grid(&plot);
+  plot.height = grid ? svg_grid_height(&plot) : PLOT;
+  const int height = TITLE + plot.height + LEGEND_ROW * (grid ? 1 : rows) + MARGIN;
   fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n", WIDTH,
           height, WIDTH, height);
   fprintf(out, "<style>\n%ssvg{font-family:'DejaVu Sans',Verdana,Arial,sans-serif}"
@@ -163,9 +165,12 @@ static void picture_write(FILE *out, const char *title, const char *x, const str
   fprintf(out, "</text>\n<g transform=\"translate(0,%d)\">", TITLE);
   svg_plot(out, &plot, &notes);
   fputs("</g>\n", out);
-  for (int r = 0; r < rows; r++) {
-    const int base = TITLE + PLOT + LEGEND_ROW * r + 10;
-    svg_key(out, r, MARGIN, base - 4, KEY);
+  for (int r = 0; r < (grid ? 1 : rows); r++) { /* the first row is behind the others of a grid */
+    const int base = TITLE + plot.height + LEGEND_ROW * r + 10;
+    if (grid)
+      svg_behind_key(out, MARGIN, base - 4, KEY);
+    else
+      svg_key(out, r, MARGIN, base - 4, KEY);
     fprintf(out, "<text class=\"label\" x=\"%d\" y=\"%d\">", MARGIN + KEY + 6, base);
     markup_text(out, row[r].label);
     fputs("</text>\n", out);

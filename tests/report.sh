@@ -202,10 +202,12 @@ grep -q 'asgd (3 of 5)</span>' seeds.html || fail "no count of seeds in the lege
 settings=$(sed -n '/Settings that differ/,/<\/table>/p' seeds.html | grep -o '<code>[^<]*</code>')
 [ "$settings" = '<code>strategy.name</code>' ] || fail "settings that differ between series: $settings"
 for outcome in failed diverged; do grep -q "<td>$outcome</td>" seeds.html || fail "no run is $outcome"; done
+row=$(sed -n '/>Series</,/<\/table>/p' seeds.html | grep '<b>asgd</b>' | sed 's/<svg.*svg>//; s/<[^>]*>/|/g; s/||*/|/g')
+case $row in '|asgd|3 of 5: 1 failed, 1 diverged|'*) ;; *) fail "the row of a series: $row" ;; esac
 pass "page of seeds"
 
 report asgd-? other --picture=target --target=0.75 --csv=t.csv --svg=t.svg || { cat report.log; fail "target"; }
-expect t.csv 'mean,2,,asgd: reached by 3 of 5,,
+expect t.csv 'mean,2.3333333333333335,,asgd: reached by 3 of 5,,
 seed,2,,asgd: reached by 3 of 5,,
 seed,3,,asgd: reached by 3 of 5,,
 seed,2,,asgd: reached by 3 of 5,,
@@ -215,8 +217,15 @@ mean,inf,,other,,
 seed,inf,,other,,'
 [ "$(grep -c 'not reached' t.svg)" -eq 1 ] && [ "$(grep -c 'class="bar s0"' t.svg)" -eq 1 ] || fail "bars of the target"
 report asgd-? --picture=target --target=0.75 --x=samples --csv=t.csv || fail "target over samples"
-[ "$(rows t.csv | head -1 | cut -d, -f2)" = 200 ] || fail "samples to the target"
+[ "$(rows t.csv | head -1 | cut -d, -f2 | cut -c1-6)" = 166.66 ] || fail "samples to the target"
 refused 2 '--target=VALUE names it' asgd-1 --picture=target --svg=x.svg
+# the page: mean and range of the three that reach it, at times 2, 3, 2, updates and samples 20, 20, 10 and 200, 200, 100
+report asgd-? other --target=0.75 --out=t.html || fail "page with a target"
+row=$(sed -n '/Time to target/,/<\/table>/p' t.html | grep '<td>asgd</td>' | sed 's/<[^>]*>/|/g; s/||*/|/g')
+[ "$row" = '|asgd|3 of 5|2.33 s |(2.00 s to 3.00 s)|17 |(10 to 20)|167 |(100 to 200)|' ] || fail "time to target: $row"
+sed -n '/Time to target/,/<\/table>/p' t.html | grep '<td>other</td>' | grep -q '0 of 1.*–.*–.*–' ||
+  fail "a series that does not reach the target"
+! grep -q 'Time to target' seeds.html || fail "a table of a target that is not given"
 pass "time to target"
 
 # one worker takes 4 s for 200 samples, two take 2, 3 and 4, four take 2
@@ -250,10 +259,11 @@ refused 2 'not FROM:TO' traced --picture=gantt --window=3 --svg=x.svg
 refused 2 'no run has a trace.json' one --picture=gantt --svg=x.svg
 pass "staleness and schedules as CSV"
 
-# In grey the first seven lines differ in dashes or by 12 of 100 in lightness (CIE L*).
-paths=$(for k in 1 2 3 4 5 6 7; do make_run "grey$k" 4$k > /dev/null; echo "grey$k"; done)
-report $paths --picture=accuracy --svg=grey.svg || fail "seven runs"
-{ grep -o '\.s[0-6]{color:#[0-9a-f]*' grey.svg | sed 's/.*s\([0-6]\){color:#/color \1 /'
+# In grey the first six lines differ in dashes or by 12 of 100 in lightness (CIE L*); so do the boxes of schedules, 0, 4,
+# 7 and 8, in lightness.
+paths=$(for k in 1 2 3 4 5 6; do make_run "grey$k" 4$k > /dev/null; echo "grey$k"; done)
+report $paths --picture=accuracy --svg=grey.svg || fail "six runs"
+{ grep -o '\.s[0-8]{color:#[0-9a-f]*' grey.svg | sed 's/.*s\([0-8]\){color:#/color \1 /'
   grep -o 'class="line s[0-6]"[^>]*d="M[^h"]*h22' grey.svg | 
     sed 's/class="line s\([0-6]\)"/dash \1/; s/ d=.*//; s/stroke-dasharray=//'
 } | awk '
@@ -265,13 +275,44 @@ report $paths --picture=accuracy --svg=grey.svg || fail "seven runs"
     y += 0.0722 * linear(16 * part(h, 5) + part(h, 6))
     light[$2] = 116 * y ^ (1 / 3) - 16; colors++ }
   $1 == "dash" { n = $2; $1 = $2 = ""; dash[n] = $0; dashes++ }
-  END { if (colors != 7 || dashes != 7) { print colors, dashes; exit 1 }
-    for (a = 0; a < 7; a++) for (b = 0; b < a; b++) if (dash[a] == dash[b] && (light[a] - light[b]) ^ 2 < 144) {
-      print a, b, light[a], light[b]; exit 1 } }' || fail "lines that are equal in grey"
-make_run grey8 48
-report $paths grey8 --picture=accuracy --svg=grey.svg || fail "eight runs"
-[ "$(grep -c 'class="lead' grey.svg)" -eq 8 ] || fail "eight lines without labels at their ends"
+  END { if (colors != 9 || dashes != 6) { print colors, dashes; exit 1 }
+    for (a = 0; a < 6; a++) for (b = 0; b < a; b++) if (dash[a] == dash[b] && (light[a] - light[b]) ^ 2 < 144) {
+      print a, b, light[a], light[b]; exit 1 }
+    n = split("7 0 4 8", box, " ")
+    for (a = 2; a <= n; a++) if (light[box[a]] - light[box[a - 1]] < 12) {
+      print "boxes", light[box[a]], light[box[a - 1]]; exit 1 } }' || fail "lines or boxes that are equal in grey"
 pass "lines can be told apart in grey"
+
+# More than six are small panels with the same axes, each over the first one in grey.
+make_run grey7 47
+report $paths grey7 --picture=accuracy --svg=grid.svg --csv=grid.csv --out=grid.html || fail "seven runs"
+for k in 1 2 3 4 5 6 7; do grep -q ">grey$k</text>" grid.svg || fail "no panel of grey$k"; done
+[ "$(grep -c 'class="behind" d="M' grid.svg)" -eq 7 ] || fail "not six panels, and a legend, with the first run in grey"
+[ "$(grep -o 'class="line[^>]*' grid.svg | grep -c 'class="line s0"')" -eq 7 ] || fail "the lines of panels differ"
+[ "$(rows grid.csv | cut -d, -f1 | sort -u | wc -l)" -eq 7 ] || fail "panels as CSV"
+grep -q 'Grey: grey1' grid.html || fail "the page does not say what is grey"
+pass "small panels"
+
+# A run whose loss was not finite has diverged; one that failed otherwise has not, nor one that computed nothing.
+make_run nan 40
+reason="step 9: the loss is nan; the weights are those of the step before (a lower optim.lr, optim.clip or optim.warmup may help)"
+printf '{"status":"failed","reason":"%s","final_train_loss":2}\n' "$reason" > nan/summary.json
+make_run full 40
+printf '{"status":"failed","reason":"No space left on device","final_train_loss":2}\n' > full/summary.json
+make_run times 40
+sed -i 's/"loss":[^,]*/"loss":null/; s/"test_loss":[^,]*/"test_loss":null/' times/metrics.jsonl
+printf '{"status":"done","final_train_loss":null,"test_loss":null}\n' > times/summary.json
+report nan full times --out=status.html || { cat report.log; fail "runs that failed"; }
+[ "$(grep -o '<td>diverged</td>\|<td>failed</td>\|<td>done</td>' status.html | tr '\n' ' ')" = \
+  '<td>diverged</td> <td>failed</td> <td>done</td> ' ] || fail "the outcomes of runs that failed"
+pass "divergence"
+
+# The time of a virtual run is its virtual time, and said to be.
+printf '{"status":"done","wall_s":9,"virtual_s":0.25}\n' > other/summary.json
+report other one --out=virtual.html || fail "page of a virtual run"
+grep -q '>0.25 s <span class="soft">virtual</span></td>' virtual.html || fail "no virtual time in the table"
+[ "$(grep -c '>virtual</span>' virtual.html)" -eq 1 ] || fail "a real time is said to be virtual"
+pass "virtual times in the table"
 
 # A sweep's final runs; one failed before it began.
 mkdir -p sweep/runs
@@ -287,6 +328,10 @@ report sweep --picture=accuracy --csv=a.csv || { cat report.log; fail "a sweep";
 expect a.csv 'lr=0.1 (2 of 3),100,,0.5625,0.5,0.625
 lr=0.1 (2 of 3),200,,0.8125,0.75,0.875'
 report sweep --out=sweep.html || fail "page of a sweep"
+! grep -q 'Time to target' sweep.html || fail "a target that the sweep does not have"
+echo '{"options":[],"tune_seeds":"101","target":0.75,"baseline":"optim.lr=0.1"}' > sweep/sweep.json
+report sweep --out=sweep.html || fail "page of a sweep with a target"
+grep -q 'accuracy of 75 % or better' sweep.html || fail "the target of the sweep is not that of its page"
 sed -i '1s/,run,/,path,/' sweep/runs.csv
 refused 1 'sweep/runs.csv:1: no "run"' sweep
 pass "a sweep"

@@ -30,7 +30,7 @@ sizes="1 4" nodes_of_resumed=2
 for method in $methods; do
   for n in $sizes; do
     simulate $n "$method-$n" --strategy.name="$method" --simulate.threads=2
-    simulate $n "$method-$n-again" --strategy.name="$method" --simulate.threads=1
+    simulate $n "$method-$n-again" --strategy.name="$method" --simulate.threads=1 --run.trace=steps
     equal "$method-$n" "$method-$n-again"
     diff <(metrics "$method-$n") <(metrics "$method-$n-again") || fail "$method, $n ranks: other metrics"
     grep -q '"virtual_s":[0-9]' "$method-$n/summary.json" || fail "$method-$n/summary.json: no virtual_s"
@@ -38,6 +38,28 @@ for method in $methods; do
   run 1 "$method-real" --strategy.name="$method"
   equal "$method-real" "$method-1"
 done
+
+# Traces. They take no virtual time (above, one run of two is traced), and have the same bytes every time. What the ranks
+# did adds up to the run's virtual time, and the gradients of sync to its computation.
+spans() { # spans RUN: name, seconds of each innermost span
+  grep '"ph":"X"' "$1/trace.json" | sed 's/.*"name":"\([^"]*\)".*"dur":\([^,]*\),.*/\1;\2/' |
+    awk -F';' '$1 ~ /^(gradient|evaluation|transfer|wait|wait for ranks)$/'
+}
+for method in sync asgd ssp adpsgd; do
+  simulate 4 traced --run.overwrite=yes --strategy.name="$method" --simulate.threads=2 --run.trace=steps
+  cmp traced/trace.json "$method-4-again/trace.json" || fail "$method: another trace"
+  spans traced | awk -F';' -v whole="$(of traced virtual_s)" '{ s += $2 / 4e6 } END { exit !(s / whole > 0.999 && s / whole < 1.001) }' ||
+    fail "$method: the spans of a rank do not add up to $(of traced virtual_s) s"
+  "$TRIREME" report traced --picture=gantt --csv=gantt.csv --svg=gantt.svg > report.log 2>&1 || { cat report.log; fail "gantt"; }
+  for rank in 0 1 2 3; do
+    grep -q "\"computation\",.*,\"rank $rank\"" gantt.csv || fail "$method: rank $rank computes nothing in the chart"
+  done
+  grep -q '>virtual time' gantt.svg || fail "the chart's time is not said to be virtual"
+done
+computed=$(grep -o '"compute":{[^}]*' sync-4-again/summary.json | sed 's/.*"mean"://; s/,.*//')
+spans sync-4-again | awk -F';' -v compute="$computed" '$1 == "gradient" { s += $2 / 4e6 }
+  END { exit !(s / compute > 0.999 && s / compute < 1.001) }' || fail "the gradients of sync do not take $computed s"
+pass "traces"
 
 # Synchronous methods and slack 0 do not depend on time.
 run 4 real --parallel.threads=1
