@@ -12,7 +12,8 @@
 
 enum { WIDTH = 440, PANEL = 250, TITLE = 26, HEADING = 20, LEGEND_ROW = 18, MARGIN = 8, KEY = 22, BAR_ROW = 36,
        BOX_ROW = 18, MAX_PANELS = 2 };
-#define LETTER 6.4 /* mean width of a letter of the legend, in drawing units */
+#define TITLE_LETTER 8.0 /* mean widths of a letter of the title and of headings */
+#define HEADING_LETTER 7.4
 
 static const char picture_style[] =
   "svg{font-family:'DejaVu Sans',Verdana,Arial,sans-serif}.title{font-size:14px;fill:#1c2126}"
@@ -53,14 +54,22 @@ static int picture_curves(const struct report *report, struct report_panel *pane
   return picture_accuracy(report, &panel[1]);
 }
 
+/* Writes the run's name, or as much of it as there is room for, before the panel's title, of which notes are cut. */
+static void picture_name_run(struct report_panel *panel, const char *name)
+{
+  const size_t letters = (size_t)((WIDTH - 2 * MARGIN) / HEADING_LETTER), used = strcspn(panel->title, ";") + 2;
+  const int left = letters > used ? (int)(letters - used) : 0;
+  char *title = trm_format("%.*s: %.*s", left, name, (int)used - 2, panel->title);
+  snprintf(panel->title, sizeof panel->title, "%s", title);
+  trm_free(title);
+}
+
 static int picture_gantt(const struct report *report, struct report_panel *panel)
 {
   for (int i = 0; i < report->count; i++)
     if (report_trace_read(report, &report->run[i], panel)) {
-      char *title = report->count == 1 ? trm_strdup(panel->title)
-                                       : trm_format("%.60s: %s", report->run[i].name, panel->title);
-      snprintf(panel->title, sizeof panel->title, "%s", title);
-      trm_free(title);
+      if (report->count > 1)
+        picture_name_run(panel, report->run[i].name);
       return TRM_OK;
     }
   return TRM_OK;
@@ -90,9 +99,7 @@ static int picture_behind(FILE *out, const struct svg_plot *plot, int y)
     return 0;
   if (out) {
     svg_behind_key(out, MARGIN, y + 6, KEY);
-    fprintf(out, "<text class=\"label\" x=\"%d\" y=\"%d\">", MARGIN + KEY + 6, y + 10);
-    markup_text(out, name);
-    fputs("</text>\n", out);
+    svg_name(out, name, WIDTH - 2 * MARGIN - KEY - 6, MARGIN + KEY + 6, y + 10);
   }
   return LEGEND_ROW;
 }
@@ -114,7 +121,7 @@ static int picture_legend(FILE *out, const struct report_panel *panel, int y)
     if (earlier || (s->form != SVG_LINE && s->form != SVG_BOXES))
       continue;
     entries += s->form == SVG_BOXES ? 2 : 1;
-    const double width = KEY + 8 + LETTER * (double)strlen(s->label) + 14;
+    const double width = KEY + 8 + SVG_LETTER * (double)strlen(s->label) + 14;
     if (x > MARGIN && x + width > WIDTH) {
       x = MARGIN;
       rows++;
@@ -125,9 +132,7 @@ static int picture_legend(FILE *out, const struct report_panel *panel, int y)
         svg_key(out, s->number, x, base - 4, KEY);
       else
         svg_box_key(out, s->number, x, base - 9, KEY);
-      fprintf(out, "<text class=\"label\" x=\"%.1f\" y=\"%d\">", x + KEY + 6, base);
-      markup_text(out, s->label);
-      fputs("</text>\n", out);
+      svg_name(out, s->label, WIDTH - MARGIN - x - KEY - 6, x + KEY + 6, base);
     }
     x += width;
   }
@@ -152,18 +157,25 @@ static void picture_size(struct report_panel *panel)
 /* Writes the picture as SVG; returns its height. */
 static int picture_draw(FILE *out, const char *title, struct report_panel *panel, int panels)
 {
-  int height = TITLE + MARGIN, y = TITLE;
+  int y = TITLE;
   bool banded = false;
   for (int p = 0; p < panels; p++) {
     picture_size(&panel[p]);
-    height += HEADING + panel[p].plot.height;
+    y += HEADING + panel[p].plot.height;
+    for (int i = 0; i < panel[p].plot.count; i++)
+      banded |= panel[p].plot.series[i].low != NULL;
   }
-  height += picture_legend(NULL, panel, 0);
+  const int legend = y, note = legend + picture_legend(NULL, panel, 0);
+  const int height = note + (banded ? LEGEND_ROW : 0) + MARGIN;
+  y = TITLE;
   fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n", WIDTH,
           height, WIDTH, height);
   fprintf(out, "<style>\n%s%s</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", svg_style,
           picture_style);
-  fprintf(out, "<text class=\"title\" x=\"%d\" y=\"18\">", MARGIN);
+  fprintf(out, "<text class=\"title\" x=\"%d\" y=\"18\"", MARGIN);
+  if (TITLE_LETTER * (double)strlen(title) > WIDTH - 2 * MARGIN)
+    fprintf(out, " textLength=\"%d\" lengthAdjust=\"spacingAndGlyphs\"", WIDTH - 2 * MARGIN);
+  fputs(">", out);
   markup_text(out, title);
   fputs("</text>\n", out);
   for (int p = 0; p < panels; p++) {
@@ -173,13 +185,12 @@ static int picture_draw(FILE *out, const char *title, struct report_panel *panel
     fprintf(out, "</text>\n<g transform=\"translate(0,%d)\">", y + HEADING);
     svg_plot(out, &panel[p].plot, &notes);
     fputs("</g>\n", out);
-    banded |= notes.banded;
     y += HEADING + panel[p].plot.height;
   }
-  if (picture_legend(NULL, panel, 0) > 0)
-    picture_legend(out, panel, y);
+  if (note > legend)
+    picture_legend(out, panel, legend);
   if (banded)
-    svg_text(out, "tick", "end", WIDTH - MARGIN, 18, "bands: min to max of seeds");
+    svg_text(out, "tick", "start", MARGIN, note + 10, "Bands: min to max of seeds");
   fputs("</svg>\n", out);
   return height;
 }

@@ -258,7 +258,7 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
   } else if (svg_is_grid(plot)) {
     svg_draw_grid(out, plot, notes);
   } else {
-    svg_set_frame(&c, labeled ? 40 + 6.6 * (double)letters : 0);
+    svg_set_frame(&c, labeled ? 40 + SVG_LETTER * (double)letters : 0);
     svg_set_axis_x(&c);
     svg_set_axis_y(&c);
     svg_draw_axes(&c);

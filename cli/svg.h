@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #define SVG_COLORS 7
+#define SVG_LETTER 6.6 /* mean width of a letter of names */
 #define SVG_DASHES 5 /* the first seven series can be told apart in grey: those of one pattern differ in lightness */
 #define SVG_WINDOWS 80 /* means that the line over a noisy curve has */
 
@@ -83,6 +84,9 @@ void svg_line(FILE *out, const char *class, double x1, double y1, double x2, dou
 /* A text of a class of svg_style, without characters of markup. anchor: "end", "middle" or "start". */
 void svg_text(FILE *out, const char *class, const char *anchor, double x, double y, const char *format, ...)
   __attribute__((format(printf, 6, 7)));
+
+/* Writes a series' name in the width that is there; of one that needs more the end, where names differ. */
+void svg_name(FILE *out, const char *name, double width, double x, double y);
 
 /* The least distance of ticks that is 1, 2 or 5 times a power of ten and at least `min` (above 0). */
 double svg_tick_step(double min);

@@ -71,7 +71,7 @@ static void svg_draw_cell(struct canvas *c, const char *name)
   svg_draw_all(c, 0);
   c->plot = plot;
   trm_free(series);
-  svg_draw_name(c->out, name, (size_t)((c->x.to - c->x.from) / 6.6), c->x.from, CELL_TOP - 6);
+  svg_name(c->out, name, c->x.to - c->x.from, c->x.from, CELL_TOP - 6);
 }
 
 /* Draws a panel, its upper left corner at (x, y). The axes are those of all series. */

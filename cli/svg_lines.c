@@ -265,9 +265,9 @@ static int svg_compare_labels(const void *a, const void *b)
   return (one > two) - (one < two);
 }
 
-void svg_draw_name(FILE *out, const char *name, size_t letters, double x, double y)
+void svg_name(FILE *out, const char *name, double width, double x, double y)
 {
-  const size_t length = strlen(name);
+  const size_t length = strlen(name), letters = (size_t)(width / SVG_LETTER);
   const char *tail = length > letters ? name + length - letters + 1 : name;
   while ((*tail & 0xc0) == 0x80)
     tail++;
@@ -297,7 +297,7 @@ static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, si
     fprintf(c->out, "<path class=\"lead s%d\" d=\"M%.1f,%.1fL%.1f,%.1f\"/>", s->number % SVG_COLORS, label[i].x + 4,
             label[i].y, x - 18, label[i].at);
     svg_key(c->out, s->number, x - 17, label[i].at, 12);
-    svg_draw_name(c->out, s->label, letters, x, label[i].at + 4);
+    svg_name(c->out, s->label, SVG_LETTER * ((double)letters + 0.5), x, label[i].at + 4);
   }
 }
 

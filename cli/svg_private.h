@@ -50,8 +50,6 @@ size_t svg_path_points(struct canvas *c, const struct svg_series *s);
 /* Draws all series. letters: of the longest label at the ends of the lines; 0: there are none. */
 void svg_draw_all(struct canvas *c, size_t letters);
 void svg_draw_dots(struct canvas *c, const struct svg_series *s, double radius);
-/* Writes a series' name; of one with more letters the end, where names differ. */
-void svg_draw_name(FILE *out, const char *name, size_t letters, double x, double y);
 
 /* -- svg_rows.c */
 bool svg_names_above(const struct svg_plot *plot);

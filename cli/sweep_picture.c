@@ -171,9 +171,7 @@ static void picture_write(FILE *out, const char *title, const char *x, const str
       svg_behind_key(out, MARGIN, base - 4, KEY);
     else
       svg_key(out, r, MARGIN, base - 4, KEY);
-    fprintf(out, "<text class=\"label\" x=\"%d\" y=\"%d\">", MARGIN + KEY + 6, base);
-    markup_text(out, row[r].label);
-    fputs("</text>\n", out);
+    svg_name(out, row[r].label, WIDTH - 2 * MARGIN - KEY - 6, MARGIN + KEY + 6, base);
   }
   fputs("</svg>\n", out);
   trm_free(series);
