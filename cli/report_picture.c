@@ -104,6 +104,19 @@ static int picture_behind(FILE *out, const struct svg_plot *plot, int y)
   return LEGEND_ROW;
 }
 
+/* Draws the key of a line, with the dots of the same number, or of boxes. */
+static void picture_key(FILE *out, const struct svg_plot *plot, const struct svg_series *s, double x, int base)
+{
+  if (s->form == SVG_BOXES) {
+    svg_box_key(out, s->number, x, base - 9, KEY);
+    return;
+  }
+  svg_key(out, s->number, x, base - 4, KEY);
+  for (int i = 0; i < plot->count; i++)
+    if (plot->series[i].form == SVG_DOTS && plot->series[i].number == s->number)
+      svg_dot(out, s->number, true, x + KEY / 2.0, base - 4, 3.2);
+}
+
 /* Draws the legend of the panel's lines or boxes from `y` down if `out` is given. Returns its height: 0 for one line,
  * which the title names, and where the lines are labeled. */
 static int picture_legend(FILE *out, const struct report_panel *panel, int y)
@@ -128,10 +141,7 @@ static int picture_legend(FILE *out, const struct report_panel *panel, int y)
     }
     if (out) {
       const int base = y + LEGEND_ROW * (rows - 1) + 10;
-      if (s->form == SVG_LINE)
-        svg_key(out, s->number, x, base - 4, KEY);
-      else
-        svg_box_key(out, s->number, x, base - 9, KEY);
+      picture_key(out, plot, s, x, base);
       svg_name(out, s->label, WIDTH - MARGIN - x - KEY - 6, x + KEY + 6, base);
     }
     x += width;

@@ -76,6 +76,9 @@ void svg_behind_key(FILE *out, double x, double y, double length);
 /* Draws the line of a legend's entry: series `number`, from (x, y) to the right. */
 void svg_key(FILE *out, int number, double x, double y, double length);
 
+/* Draws a dot. shaped: series that differ by less than four have different shapes, for readers in grey. */
+void svg_dot(FILE *out, int number, bool shaped, double x, double y, double radius);
+
 /* Draws a box of the legend, (x, y) its upper left corner. */
 void svg_box_key(FILE *out, int number, double x, double y, double width);
 

@@ -59,6 +59,23 @@ void svg_path_open(FILE *out, int number, const char *class, int wider)
   fprintf(out, " d=\"");
 }
 
+void svg_dot(FILE *out, int number, bool shaped, double x, double y, double r)
+{
+  enum { CIRCLE, SQUARE, TRIANGLE, DIAMOND, SHAPES };
+  const int shape = shaped ? number % SHAPES : CIRCLE;
+  static const double corner[SHAPES][8] = {[SQUARE] = {-1, -1, 1, -1, 1, 1, -1, 1},
+                                           [TRIANGLE] = {0, -1.3, 1.3, 1, -1.3, 1, 0, -1.3},
+                                           [DIAMOND] = {0, -1.4, 1.4, 0, 0, 1.4, -1.4, 0}};
+  if (shape == CIRCLE) {
+    fprintf(out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", number % SVG_COLORS, x, y, r);
+    return;
+  }
+  fprintf(out, "<path class=\"dot s%d\" d=\"", number % SVG_COLORS);
+  for (int i = 0; i < 4; i++)
+    fprintf(out, "%c%.1f,%.1f", i ? 'L' : 'M', x + r * corner[shape][2 * i], y + r * corner[shape][2 * i + 1]);
+  fputs("Z\"/>", out);
+}
+
 void svg_behind_key(FILE *out, double x, double y, double length)
 {
   fprintf(out, "<path class=\"behind\" d=\"M%.1f,%.1fh%.1f\"/>", x, y, length);
@@ -190,8 +207,7 @@ void svg_draw_dots(struct canvas *c, const struct svg_series *s, double radius)
       y = (top + bottom) / 2;
     }
     if (isfinite(s->y[i]) && isfinite(s->x[i]))
-      fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", s->number % SVG_COLORS,
-              svg_to_pixel(&c->x, s->x[i]), y, radius);
+      svg_dot(c->out, s->number, s->form == SVG_DOTS && !c->plot->rows, svg_to_pixel(&c->x, s->x[i]), y, radius);
   }
   fprintf(c->out, "\n");
 }

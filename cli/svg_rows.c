@@ -34,9 +34,11 @@ void svg_draw_row_names(struct canvas *c)
   const int every = c->plot->rows ? (int)ceil(12 / svg_row_height(c)) : 1;
   for (int r = 0; r < c->plot->rows; r += every) {
     const double middle = svg_to_pixel(&c->y, r);
-    fprintf(c->out, "<text class=\"%s\" text-anchor=\"%s\" x=\"%.1f\" y=\"%.1f\">", above ? "label" : "tick",
-            above ? "start" : "end", above ? c->x.from : c->x.from - 8.0,
-            above ? middle - svg_row_height(c) / 2 + 13 : middle + 4);
+    if (above) {
+      svg_name(c->out, c->plot->row[r], c->x.to - c->x.from, c->x.from, middle - svg_row_height(c) / 2 + 13);
+      continue;
+    }
+    fprintf(c->out, "<text class=\"tick\" text-anchor=\"end\" x=\"%.1f\" y=\"%.1f\">", c->x.from - 8.0, middle + 4);
     markup_text(c->out, c->plot->row[r]);
     fputs("</text>\n", c->out);
   }

@@ -171,6 +171,8 @@ static void picture_write(FILE *out, const char *title, const char *x, const str
       svg_behind_key(out, MARGIN, base - 4, KEY);
     else
       svg_key(out, r, MARGIN, base - 4, KEY);
+    if (!grid)
+      svg_dot(out, r, true, MARGIN + KEY / 2.0, base - 4, 3.2);
     svg_name(out, row[r].label, WIDTH - 2 * MARGIN - KEY - 6, MARGIN + KEY + 6, base);
   }
   fputs("</svg>\n", out);
