@@ -191,7 +191,7 @@ done | awk '{ t += $1; s += $2; if ($3 != "") { k += $3; n++ } }
 grep '^"asgd, slow",4,' variants/results.csv |
   awk -F, '{ printf "%.6f %.6f %s\n", $(NF - 2), $(NF - 1), $NF == "" ? "" : sprintf("%.6f", $NF) }' | diff expected - ||
   fail "figures are not those of the summaries"
-grep -c '^<[^t].*class="dot' variants/picture.svg | grep -qx 6 && # and one dot for each of three rows in the legend
+grep -c '^<[a-z]* class="dot' variants/picture.svg | grep -qx 6 && # and one dot for each of three rows in the legend
   [ "$(grep -o 'class="dot' variants/picture.svg | wc -l)" = 21 ] ||
   fail "the picture does not have a dot for each mean and seed"
 cp variants/results.csv before
