@@ -116,9 +116,9 @@ void report_target_table(FILE *out, const struct report *report)
     return;
   target_text(report, text);
   report_set_axis(report, REPORT_OVER_TIME, &time);
-  fprintf(out, "<h2>Time to target</h2>\n<p class=\"soft\">The first evaluation with a %c%s %s or better: mean over the "
-               "runs that have one, and the least and the largest. Time is %s of training. Runs that failed, diverged "
-               "or have not ended count as without.</p>\n",
+  fprintf(out, "<h2>Time to target</h2>\n<p class=\"soft\">The first evaluation with a %c%s %s or better: mean over "
+               "the runs that have one, and the least and the largest. Time is %s of training. Runs that failed, "
+               "diverged or have not ended count as without.</p>\n",
           tolower((unsigned char)report_evaluated_split(report)[0]), report_evaluated_split(report) + 1, text,
           time.x_label);
   fputs("<div class=\"wide\"><table><thead><tr><th>Series</th><th class=\"n\">Reached by</th><th class=\"n\">Time</th>"
