@@ -19,6 +19,8 @@ libtrireme_la_SOURCES += \
 	mpi/async/ringleader.c \
 	mpi/async/ringmaster.c \
 	mpi/async/dcasgd.c \
+	mpi/async/delay_watch.c \
+	mpi/async/delay_watch.h \
 	mpi/async/delayed_nesterov.c \
 	mpi/async/delayed_nesterov.h \
 	mpi/async/easgd.c \

@@ -59,6 +59,25 @@ static void calls_append(struct calls_call **list, struct calls_call *call)
   call->next = NULL;
 }
 
+static void calls_notify_caller(struct virtual_net *net, void *of)
+{
+  (void)net;
+  virtual_check_rank(of);
+}
+
+/* The answer travels back. Its caller may wait for a condition that tests the request. */
+static void calls_complete(const struct calls_call *call)
+{
+  const struct virtual_owner *owner = call->owner;
+  struct virtual_net *net = owner->rank->net;
+  const bool awaited = call->request->waiter;
+  const double when = owner->free_at - net->now + virtual_transfer(owner->rank, call->caller,
+                                                                   owner->plan.head_bytes + call->out_bytes);
+  virtual_request_complete(call->request, when);
+  if (!awaited)
+    virtual_act_at(net, when, calls_notify_caller, call->caller);
+}
+
 /* Runs the function as the owner's rank. Returns false if it holds the answer back: it has then changed nothing, though
  * it may have released a lock. */
 static bool calls_run(const struct calls_call *call)
@@ -88,9 +107,7 @@ static bool calls_run(const struct calls_call *call)
   else if (mine.notified) /* who waits for the lock goes on; calls that are held back have nothing new */
     virtual_check_node(net, owner->rank->node);
   if (answered)
-    virtual_request_complete(call->request,
-                             owner->free_at - net->now + virtual_transfer(owner->rank, call->caller,
-                                                                          owner->plan.head_bytes + call->out_bytes));
+    calls_complete(call);
   return answered;
 }
 

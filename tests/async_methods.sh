@@ -30,6 +30,7 @@ slow=dynamic
 methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
   sed -n 's/.*(known: sync, .* adasum, \(.*\))/\1/p' | tr -d ,)
 [ "$(echo "$methods" | wc -w)" -ge 2 ] || fail "no list of methods"
+methods="$methods ringmaster+stops"
 
 run 1 serial
 run 1 large --optim.lr=0.4
@@ -41,6 +42,7 @@ for method in $methods; do
   case $method in
     easgd | softsync | fedasync | fedbuff | asyncdiloco | halos | adpsgd | a2cid2 | sgp | keuper) limit=2.29 ;;
     ringmaster) limit=2.25 ;; # of some gradients it makes no update
+    ringmaster+stops) options="--strategy.name=ringmaster --strategy.stops=yes" limit=2.25 ;;
     rennala | backup) options="$options --optim.lr=0.4" serial=large limit=2.25 ;; # few updates
     # An update needs a gradient of every rank, of which one may make all in one slice of a shared core: perhaps none.
     malenia | ringleader | iaasgd) limit=2.4 ;;

@@ -61,6 +61,21 @@ for more in "--strategy.tau=3" "--strategy.aggregate=node" "--strategy.servers=1
   below "$(number virtual_s more)" "$limit" "asgd $more: virtual seconds"
 done
 pass "asgd drops stragglers with tau, servers, aggregation and long pauses"
+# A worker of ringmaster that never ends abandons one gradient after the other.
+for more in "" --strategy.servers=1; do
+  for nodes in 1 2 4; do
+    set -- --strategy.name=ringmaster --strategy.max_delay=3 --strategy.stops=yes --strategy.stragglers=drop \
+      --run.slow=2:1e6 --simulate.nodes=$nodes --optim.lr=0.02 $more
+    simulate 4 once "$@"
+    complete once
+    below "$(number virtual_s once)" "$limit" "ringmaster with stops, $nodes nodes: virtual seconds"
+    abandoned=$(grep -o '"rank":2,"updates":[0-9]*' once/staleness.json | sed 's/.*://')
+    below 10 "${abandoned:-0}" "ringmaster with stops, $nodes nodes: gradients that the worker abandons"
+    simulate 4 twice "$@" --simulate.threads=1
+    [ "$(hash_of once)" = "$(hash_of twice)" ] || fail "ringmaster with stops, $nodes nodes: other bits in the second run"
+  done
+done
+pass "ringmaster with stops: a worker that never ends begins anew"
 for failure in 1e-4 4e-4 8e-4 12e-4 16e-4 20e-4 24e-4; do
   simulate 2 more --strategy.name=asgd --strategy.stragglers=drop --run.slow=1:1e3 --run.outages=0:$failure-
   complete more
@@ -84,6 +99,15 @@ timeout 120 $MPIEXEC -n 2 "$TRIREME" train config.yaml --run.dir=real --train.ep
   { cat real.out; fail "a straggler among real ranks without shared memory"; }
 [ "$(number samples real)" = 320 ] || fail "real ranks without shared memory: $(number samples real) samples"
 pass "real ranks drop a straggler"
+for share in node none; do
+  timeout 120 $MPIEXEC -n 3 "$TRIREME" train config.yaml --run.dir=real --train.epochs=1 --strategy.name=ringmaster \
+    --strategy.max_delay=3 --strategy.stops=yes --strategy.stragglers=drop --parallel.share=$share \
+    --device.compute=sleep --device.gflops=0.1 --run.slow=2:1e5 >real.out 2>&1 ||
+    { cat real.out; fail "real ranks with stops, share $share"; }
+  [ "$(number samples real)" = 320 ] || fail "real ranks with stops, share $share: $(number samples real) samples"
+  at_least "$(number staleness_max real)" 3 || fail "real ranks with stops, share $share: no worker stops"
+done
+pass "real ranks stop"
 
 # -- train.seconds
 reason() {

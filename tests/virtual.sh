@@ -12,9 +12,14 @@ optim: {lr: 0.05}
 run: {seed: 3, jitter: lognormal 0.5, checkpoint_every: -1}
 log: {quiet: yes}
 YAML
-methods="sync asgd groups hogwild softsync dcasgd dana ormo ringmaster rennala backup malenia ringleader iaasgd ssp essp easgd eamsgd \
-  fedasync fedbuff asyncdiloco halos adpsgd a2cid2 sgp keuper"
+methods="sync asgd groups hogwild softsync dcasgd dana ormo ringmaster ringmaster+stops rennala backup malenia ringleader \
+  iaasgd ssp essp easgd eamsgd fedasync fedbuff asyncdiloco halos adpsgd a2cid2 sgp keuper"
 
+# named METHOD: its options
+named() {
+  echo "--strategy.name=${1%+stops}"
+  [ "${1%+stops}" = "$1" ] || echo --strategy.stops=yes
+}
 # simulate N NAME OPTION...: trains config.yaml on N virtual ranks
 try_simulate() {
   local n=$1 name=$2
@@ -29,13 +34,16 @@ sizes="1 4" nodes_of_resumed=2
 ! all_cases || sizes="1 4 32" nodes_of_resumed="1 2 4"
 for method in $methods; do
   for n in $sizes; do
-    simulate $n "$method-$n" --strategy.name="$method" --simulate.threads=2
-    simulate $n "$method-$n-again" --strategy.name="$method" --simulate.threads=1 --run.trace=steps
+    # shellcheck disable=SC2046 # options
+    simulate $n "$method-$n" $(named "$method") --simulate.threads=2
+    # shellcheck disable=SC2046
+    simulate $n "$method-$n-again" $(named "$method") --simulate.threads=1 --run.trace=steps
     equal "$method-$n" "$method-$n-again"
     diff <(metrics "$method-$n") <(metrics "$method-$n-again") || fail "$method, $n ranks: other metrics"
     grep -q '"virtual_s":[0-9]' "$method-$n/summary.json" || fail "$method-$n/summary.json: no virtual_s"
   done
-  run 1 "$method-real" --strategy.name="$method"
+  # shellcheck disable=SC2046
+  run 1 "$method-real" $(named "$method")
   equal "$method-real" "$method-1"
 done
 
@@ -81,7 +89,7 @@ done
 # Checkpoints are consistent cuts: a resumed run ends with the bits of the whole one.
 for method in $methods; do
   for nodes in $nodes_of_resumed; do
-    options="--strategy.name=$method --simulate.nodes=$nodes --run.checkpoint_every=24"
+    options="$(named "$method") --simulate.nodes=$nodes --run.checkpoint_every=24"
     simulate 4 whole --run.overwrite=yes $options
     simulate 4 half --run.overwrite=yes --train.steps=24 $options
     simulate 4 half --run.resume=auto $options
@@ -122,7 +130,8 @@ staleness() {
 # times RUN: steps and virtual times of its lines
 times() { grep -o '"step":[0-9]*\|"virtual_s":[^,}]*' "$1/metrics.jsonl"; }
 for method in $methods; do
-  simulate 4 times --run.overwrite=yes --strategy.name="$method" --simulate.gradients=no
+  # shellcheck disable=SC2046
+  simulate 4 times --run.overwrite=yes $(named "$method") --simulate.gradients=no
   diff <(times "$method-4") <(times times) || fail "$method: other times without gradients"
   [ "$(of "$method-4" virtual_s)" = "$(of times virtual_s)" ] || fail "$method: other virtual_s without gradients"
   diff <(staleness "$method-4") <(staleness times) || fail "$method: other staleness without gradients"
@@ -196,8 +205,8 @@ simulate 4 easgd-alpha --strategy.name=easgd --strategy.alpha=0.225
 equal easgd-alpha easgd-4
 # Every method that takes a failure makes all its updates, with equal bits each time.
 for method in asgd "asgd --strategy.tau=3" "asgd --strategy.servers=1" "asgd --strategy.aggregate=node" groups hogwild \
-              softsync dcasgd dana ormo ringmaster rennala backup iaasgd easgd eamsgd fedasync fedbuff asyncdiloco \
-              halos adpsgd a2cid2 sgp keuper; do
+              softsync dcasgd dana ormo ringmaster "ringmaster --strategy.stops=yes" rennala backup iaasgd easgd \
+              eamsgd fedasync fedbuff asyncdiloco halos adpsgd a2cid2 sgp keuper; do
   for outages in 2:0.001- "0:0.0005-, 2:0.001-0.003, 1:0-0.002"; do
     simulate 4 fails --run.overwrite=yes --strategy.name=${method} --run.outages="$outages" --simulate.nodes=2
     simulate 4 fails-again --run.overwrite=yes --strategy.name=${method} --run.outages="$outages" --simulate.nodes=2 \

@@ -341,7 +341,7 @@ void param_server_set_clocks(struct param_server *s, int64_t clock)
 {
   const struct server_shard mine = server_shard_of(s, s->plan.comm->rank);
   for (size_t chunk = mine.first; chunk < mine.last; chunk++)
-    server_state_at(s, &mine, chunk)->clock = clock;
+    server_state_at(s, &mine, chunk)->clock.value = clock;
   s->plan.comm->ops->barrier(s->plan.comm);
 }
 

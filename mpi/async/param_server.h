@@ -86,6 +86,8 @@ void param_server_free(struct param_server *server); /* collective */
 size_t param_server_chunks(const struct param_server *server); /* of a replica */
 /* Returns true if this rank runs calls on the chunk itself, in shared memory. */
 bool param_server_runs_calls(const struct param_server *server, int replica, size_t chunk);
+/* Returns the clock of such a chunk, while other ranks may change it; those that wait are notified. */
+int64_t param_server_clock(const struct param_server *server, int replica, size_t chunk);
 
 /* One call on each of the chunks [first, last) of a replica. */
 struct server_request {

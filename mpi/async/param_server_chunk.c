@@ -106,6 +106,12 @@ bool param_server_runs_calls(const struct param_server *s, int replica, size_t c
   return param_server_is_direct(s, param_server_owner(s, replica, chunk));
 }
 
+int64_t param_server_clock(const struct param_server *s, int replica, size_t chunk)
+{
+  const struct server_shard shard = server_shard_of(s, param_server_owner(s, replica, chunk));
+  return trm_counter_get(&server_state_at(s, &shard, chunk)->clock);
+}
+
 int server_reply_arrays(const struct param_server *s)
 {
   return s->plan.reply_arrays > 0 ? s->plan.reply_arrays : 1;
@@ -159,7 +165,7 @@ static struct server_chunk server_view_of(const struct param_server *s, const st
     .n = server_chunk_size(s->plan.elements, chunk),
     .base = shard->arrays + (low - shard->low),
     .stride = shard->stride,
-    .clock = &state->clock,
+    .clock = &state->clock.value,
     .method_state = state->method_state,
   };
 }
@@ -185,7 +191,7 @@ bool param_server_try(struct param_server *s, struct server_head *head)
   trm_lock_acquire(node, &state->lock);
   struct call_order_call call = {
     head->replica, head->chunk, number ? *number : 0, head->call.caller, head->call.kind, 0};
-  head->call.staleness = state->clock - head->clock;
+  head->call.staleness = state->clock.value - head->clock;
   const bool may = !number || call_order_may_answer(s->plan.order, &call);
   if (s->plan.timed && may)
     head->call.time = call.time = call_order_time(number ? s->plan.order : NULL, &call, node->ops->clock(node));
@@ -195,7 +201,7 @@ bool param_server_try(struct param_server *s, struct server_head *head)
       call_order_answered(s->plan.order, &call);
       ++*number;
     }
-    head->clock = state->clock;
+    head->clock = state->clock.value;
     trm_counter_set(node, &state->changes, trm_counter_get(&state->changes) + 1);
   }
   trm_lock_release(node, &state->lock);

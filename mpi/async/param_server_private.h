@@ -8,7 +8,7 @@
 /* State of one chunk, in the owner's memory, in whole cache lines. */
 struct chunk_state {
   struct trm_lock lock; /* taken while a call runs */
-  int64_t clock;
+  struct trm_counter clock;
   struct trm_counter changes; /* calls that have been answered */
   double method_state[];      /* (plan.method_states) */
 };

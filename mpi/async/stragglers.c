@@ -49,12 +49,14 @@ void stragglers_begin(struct stragglers *g)
   g->began_s = g->comm->ops->clock(g->comm);
 }
 
-void stragglers_done(struct stragglers *g)
+void stragglers_done(struct stragglers *g, bool whole)
 {
-  if (g->began_s >= 0) {
+  if (whole && g->began_s >= 0) {
     g->gradients_s += g->comm->ops->clock(g->comm) - g->began_s;
     g->gradients++;
   }
+  g->whole += whole && g->began_s >= 0;
+  g->abandoned += !whole;
   g->began_s = -1;
 }
 
@@ -88,6 +90,9 @@ void stragglers_wait(struct stragglers *g, bool decides)
 
 void stragglers_quiesce(struct stragglers *g, uint64_t end, bool able)
 {
+  if (g->abandoned > 0 && g->whole == 0)
+    g->left_out = end;
+  g->abandoned = g->whole = 0;
   int32_t ready = able && !stragglers_leave_out(g, end);
   g->comm->ops->allreduce(g->comm, &ready, 1, TRM_INT32, TRM_SUM);
   if (ready == 0)

@@ -17,6 +17,7 @@ struct stragglers {
   double began_s;     /* of the gradient in progress; less than 0: none */
   double gradients_s; /* that this worker's gradients took, a sum */
   uint64_t gradients;
+  uint64_t whole, abandoned; /* of them, since the last quiesce point; those that it abandoned before they ended */
   uint64_t left_out; /* batches below are not this worker's: it has been late at them */
 };
 
@@ -27,11 +28,13 @@ void stragglers_free(struct stragglers *stragglers); /* collective */
 
 /* Returns true if the computations that go on are to end. Reads memory alone. */
 bool stragglers_end(const struct stragglers *stragglers);
-/* The worker begins a gradient. done: it has computed it. dropped: its computation, of a batch below end, was ended. */
+/* The worker begins a gradient. done: it has computed it; or, not whole, abandoned it, which does not count in the mean
+ * time. dropped: its computation, of a batch below end, was ended. */
 void stragglers_begin(struct stragglers *stragglers);
-void stragglers_done(struct stragglers *stragglers);
+void stragglers_done(struct stragglers *stragglers, bool whole);
 void stragglers_dropped(struct stragglers *stragglers, uint64_t end);
-/* Returns true if the worker was late at a batch below end. */
+/* Returns true if the worker was late at a batch below end: its computation was ended, or it has abandoned all its
+ * gradients between two quiesce points. */
 bool stragglers_leave_out(const struct stragglers *stragglers, uint64_t end);
 /* The worker has no more batches before a quiesce point. decides: no part is left, so it may end the computations of
  * others; then it waits for these. */

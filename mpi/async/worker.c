@@ -143,9 +143,16 @@ static int worker_create_assignment(struct trm_strategy *s)
   return batch_assignment_create(&w->assignment, s->comm, w->node, o->servers > 0 ? w->workers : 0);
 }
 
+static bool worker_is_dropped(const struct trm_strategy *s)
+{
+  const struct worker *w = worker_of(s);
+  return w->stragglers && stragglers_end(w->stragglers);
+}
+
 static bool worker_abandons(const struct trm_strategy *s)
 {
-  return stragglers_end(worker_of(s)->stragglers);
+  const struct worker *w = worker_of(s);
+  return worker_is_dropped(s) || (w->plan.abandons && w->plan.abandons(s));
 }
 
 /* strategy.stragglers=drop */
@@ -153,10 +160,11 @@ static int worker_create_stragglers(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const int servers = (int)s->options->servers;
-  if (s->options->stragglers == TRM_STRAGGLERS_WAIT)
+  const bool drops = s->options->stragglers == TRM_STRAGGLERS_DROP;
+  s->abandons = drops || w->plan.abandons ? worker_abandons : NULL;
+  if (!drops)
     return TRM_OK;
   w->stragglers = worker_alloc(s, sizeof *w->stragglers);
-  s->abandons = worker_abandons;
   return stragglers_create(w->stragglers, s->comm, w->node, servers > 0 ? w->workers : 0, w->workers);
 }
 
@@ -275,16 +283,20 @@ static void worker_take_snapshots(struct trm_strategy *s, uint64_t batch)
     worker_of(s)->plan.snapshot(s);
 }
 
-/* Returns the part that was not done, and tells how long the gradient took. */
+/* Returns the part that is to be done by another worker, and tells how long the gradient took. */
 static void worker_end_batch(struct trm_strategy *s, uint64_t end)
 {
   struct worker *w = worker_of(s);
-  if (s->abandoned)
+  const bool failed = s->slowdown && s->slowdown->failed;
+  const bool restarts = s->abandoned && !failed && !worker_is_dropped(s) && w->plan.restart;
+  if (s->abandoned && !restarts)
     batch_assignment_return(&w->assignment);
-  if (w->stragglers && s->abandoned && !(s->slowdown && s->slowdown->failed))
+  if (w->stragglers && s->abandoned && !failed && !restarts)
     stragglers_dropped(w->stragglers, end);
   else if (w->stragglers)
-    stragglers_done(w->stragglers);
+    stragglers_done(w->stragglers, !restarts);
+  if (restarts)
+    w->plan.restart(s);
   s->abandoned = false;
 }
 
@@ -406,7 +418,8 @@ void worker_exchange(struct trm_strategy *s, int kind, const double value[SERVER
   struct worker *w = worker_of(s);
   struct trm_comm *group = w->group;
   const size_t chunks = param_server_chunks(w->server), parts = (size_t)group->size;
-  struct server_request request = {.kind = kind, .in = in, .out = out, .seen = w->seen};
+  struct server_request request = {.kind = kind, .per_chunk = w->per_chunk, .in = in, .out = out,
+                                   .seen = w->seen};
   if (value)
     memcpy(request.value, value, sizeof request.value);
   trm_interval(chunks, parts, (size_t)group->rank, &request.first, &request.last);

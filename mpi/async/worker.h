@@ -23,6 +23,10 @@ struct worker_plan {
   bool timed;        /* struct server_plan.timed */
   bool no_staleness; /* the method has no staleness: strategy->staleness is NULL */
   bool shared_weights; /* the method sets s->w, which is also evaluated: no eval_weights */
+  /* abandons: returns true if the gradient in progress is of no use to the method; as the strategy's slot. NULL: never.
+   * restart: the gradient has been abandoned; its rows are not trained, and the worker is about to be assigned others. */
+  bool (*abandons)(const struct trm_strategy *strategy);
+  void (*restart)(struct trm_strategy *strategy);
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
   void (*snapshot)(struct trm_strategy *strategy); /* peers: copies the worker's weights to snapshot number `taken` */
 };
@@ -38,6 +42,7 @@ struct worker {
   struct stragglers *stragglers;       /* owned; NULL: they are waited for */
   struct snapshots snapshots;
   struct call_order *order;            /* NULL: neither recorded nor followed */
+  double *per_chunk;                   /* (chunks) of the calls of worker_exchange; NULL: 0 */
   int64_t *seen;                       /* (chunks) clocks of the server weights when they were last read */
   bool fresh;                          /* w has been read since the last quiesce point */
   bool halted;                         /* this rank's stop request has been announced */

@@ -62,7 +62,7 @@ struct trm_strategy_options {
   int64_t global_every;
   double alpha, lambda, memory, outer_rate, outer_momentum, compress_ratio;
   double rate_exponent, rate_bound, rate_slope, activation, global_rate, global_momentum;
-  bool dylu;
+  bool dylu, stops;
   bool error_feedback;
 };
 struct trm_run_options {

@@ -144,6 +144,8 @@ const struct trm_option trm_option_table[] = {
    "number of workers; halos: of the largest group)"),
   INT(strategy.max_delay, "0", 0, INFINITY,
    "ringmaster: gradients that have missed that many updates are dropped (0: the number of workers)"),
+  BOOL(strategy.stops, "no",
+   "ringmaster: a worker abandons a gradient that has missed that many updates while it computes, and begins anew"),
   REAL(strategy.activation, "0", 0, 1,
    "asyncdiloco, halos: c, the share of the momentum in every push, at most 1 / collect"),
   INT(strategy.global_every, "32", 1, INFINITY,

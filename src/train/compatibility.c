@@ -16,7 +16,7 @@ enum feature {
   CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, COLLECTIVES, LOCAL_STEPS,
   FRAGMENTS, NO_FRAGMENTS, WHOLE_TENSORS, ENCRYPTED_MESSAGES, COMPRESS, DGC, NO_FEEDBACK, NO_ERRORS, MOMENTUM_RULE,
   UPDATE_FEEDBACK, NO_DELAY, MATRICES, DYLU, NO_DYLU, SHARED_WORKERS, LANES_SIDE_BY_SIDE, LOSS_CHUNK, DROPS_STRAGGLERS,
-  SHARED_CORES, FEATURES
+  SHARED_CORES, STOPS, NO_STOPS, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -106,6 +106,8 @@ static const struct {
   [NO_DYLU] = {"a method whose workers make equally many steps", "--strategy.name=fedbuff", true},
   [SHARED_WORKERS] = {"workers of several ranks (strategy.groups)", "--strategy.name=groups --strategy.groups=1", true},
   [DROPS_STRAGGLERS] = {"strategy.stragglers=drop", "--strategy.stragglers=drop", false},
+  [STOPS] = {"strategy.stops", "--strategy.name=ringmaster --strategy.stops=yes", false},
+  [NO_STOPS] = {"a method that drops no gradients by their delay", "--strategy.name=asgd", true},
   [SHARED_CORES] = {"simulate.cores", "--strategy.name=asgd --simulate.workers=2 --simulate.cores=1", false},
   [NO_FEEDBACK] = {"strategy.error_feedback=no", "--strategy.compress=sign --strategy.error_feedback=no", false},
   [NO_ERRORS] = {"strategy.compress other than topk, sign, powersgd", "--strategy.compress=qsgd", false},
@@ -161,6 +163,7 @@ static const struct {
   {ACCUMULATE, ROWS, "there is no gradient of a batch"},
   {RECORD, FAILURES, "the parts that a failed worker returns are not recorded"},
   {RECORD, DROPS_STRAGGLERS, "the parts that stragglers return are not recorded"},
+  {RECORD, STOPS, "the times at which gradients are abandoned are not recorded"},
   {RECORD, NO_RECORD, "it makes no calls on a parameter server, whose order could be recorded"},
   {RECORD, AGGREGATE, "the order in which gradients are added to a node's sum is not recorded"},
   {RECORD, DYLU, "how many steps a worker makes follows from measured times, which are not recorded"},
@@ -206,6 +209,8 @@ static const struct {
   {DROPS_STRAGGLERS, STATIC, "the batches of a straggler are nobody else's"},
   {DROPS_STRAGGLERS, ROWS, "a batch's updates are made row by row, and cannot be left out"},
   {DROPS_STRAGGLERS, SHARED_CORES, "computations that may be ended are modeled on cores of their own"},
+  {STOPS, NO_STOPS, "none of its gradients is too late for the server (ringmaster takes strategy.stops)"},
+  {SHARED_CORES, STOPS, "computations that may be ended are modeled on cores of their own"},
   {NO_FEEDBACK, NO_ERRORS, "it keeps no error (dgc: what it keeps is also its momentum)"},
   {MEASURED, NO_FLUSH, "its batches overlap, and none is measured by itself"},
 };
@@ -299,6 +304,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [NO_DYLU] = !asynchronous || lacks & TRM_TAKES_DYLU,
     [SHARED_WORKERS] = asynchronous && o->strategy.groups > 0 && lacks & TRM_TAKES_WORKER_GROUPS,
     [DROPS_STRAGGLERS] = o->strategy.stragglers == TRM_STRAGGLERS_DROP,
+    [STOPS] = o->strategy.stops,
+    [NO_STOPS] = !asynchronous || lacks & TRM_TAKES_STOPS,
     [SHARED_CORES] = o->simulate.cores > 0,
     [NO_FEEDBACK] = !o->strategy.error_feedback,
     [NO_ERRORS] = o->strategy.compress != TRM_COMPRESS_TOPK && o->strategy.compress != TRM_COMPRESS_SIGN &&

@@ -80,6 +80,7 @@ enum trm_strategy_takes {
   TRM_TAKES_GRAPH = 16384,    /* strategy.graph other than complete */
   TRM_TAKES_DYLU = 32768,     /* strategy.dylu */
   TRM_TAKES_WORKER_GROUPS = 65536, /* strategy.groups are of workers; otherwise the ranks of a group are one worker */
+  TRM_TAKES_STOPS = 131072,  /* strategy.stops: gradients that will be dropped are abandoned */
   /* of synchronous methods with local steps */
   TRM_TAKES_FRAGMENTS = 4096, /* strategy.fragments above 1 */
   TRM_TAKES_TENSOR_AXIS = 8192 /* parallel.tensor: the rule is element by element */
@@ -236,11 +237,11 @@ struct trm_strategy {
   struct trm_batch_part *undone;
   size_t undones;
   /* Asynchronous methods: returns true if the gradient that this rank computes is of no use: its computation ends, and
-   * its part is not done. Called between layers, and while time passes as done of comm's wait_at_most: it reads memory
-   * alone. NULL: all gradients are of use. */
+   * slot step is not called. Called between layers, and while time passes as done of comm's wait_at_most: it reads
+   * memory, and tests requests, alone. NULL: all gradients are of use. */
   bool (*abandons)(const struct trm_strategy *strategy);
-  bool straggler;              /* set by quiesce: a computation of this rank was ended, so that it evaluates no
-                                  rows. Never on all ranks */
+  bool straggler;              /* set by quiesce: a computation of this rank was ended, or it has abandoned all: it
+                                  evaluates no rows. Never on all ranks */
   double consensus;            /* peers, set by quiesce: root mean square over the workers of the distance of a worker's
                                   weights from the mean (Kong et al. 2021, eq. 3); 0: other methods */
   double stored, conflicting;  /* hogwild, rows on shared weights in virtual time; set by quiesce: weights that the
@@ -255,8 +256,9 @@ struct trm_strategy {
   bool local_state_restored;   /* set before restore: local_state has the values of the checkpoint */
   /* Asynchronous methods: outages and failure of this rank; NULL: none (a test's strategy). Not owned. */
   struct trm_slowdown *slowdown;
-  bool abandoned;              /* the part that next_batch returned last is not done: the rank has failed, or abandons
-                                  was true; next_batch clears it, and the part is done after the next quiesce point */
+  bool abandoned;              /* there is no gradient of the part that next_batch returned last: the rank has failed, or
+                                  abandons was true; next_batch clears it, and the part is done after the next quiesce
+                                  point, unless the method drops it */
   bool decayed;                /* local steps: the rate of the step is below that of an earlier one, set before step */
   bool halt;                   /* this rank requests a stop: next_batch returns false on every rank */
   void *impl;

@@ -135,6 +135,16 @@ mutation 'ringmaster: takes one update more' mpi/async/ringmaster.c 's/staleness
   test_async_collect
 mutation 'ringmaster: sends old weights to who is late' mpi/async/ringmaster.c \
   '0,/server_weights_reply\(s, chunk, call\);/s//if (call->staleness < 2) server_weights_reply(s, chunk, call);/' test_async_collect
+mutation 'stops: one update later' mpi/async/delay_watch.c 's/\*read_at < \(double\)limit/*read_at <= (double)limit/' \
+  test_async_collect
+mutation 'stops: one update later in shared memory' mpi/async/delay_watch.c 's/>= watch->limit/> watch->limit/' test_async_collect
+mutation 'stops: the old weights again' mpi/async/ringmaster.c 's/NULL, NULL, s->w, true/NULL, NULL, s->g, true/' test_async_collect
+mutation 'stops: the delay of the first weights' mpi/async/delay_watch.c 's/(state\(chunk, call, READ_AT\) =).*;/\1 0;/' \
+  test_async_collect
+mutation 'stops: no second call' mpi/async/delay_watch.c 's/watch->in_progress = false;/;/' test_async_collect
+mutation 'stops: an answer of old weights' mpi/async/delay_watch.c 's/w->per_chunk\[0\] > 0/false/' test_schedules
+mutation 'stops: a call is left at the end' mpi/async/delay_watch.c 's/\*read_at = -INFINITY;/;/' test_schedules
+mutation 'stops: the parts are done again' mpi/async/worker.c 's/ && w->plan\.restart;/ \&\& false;/' test_schedules
 mutation 'rennala: takes old gradients' mpi/async/ringmaster.c 's/call->staleness == 0 && //' test_async_collect
 mutation 'rennala: the sum, not the mean' mpi/async/ringmaster.c 's/\[SERVER_SCALE\], count, mean/[SERVER_SCALE], 1, mean/' test_async_collect
 mutation 'backup: takes old gradients' mpi/async/backup.c 's/ && call->staleness == 0//' test_async_collect

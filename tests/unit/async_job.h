@@ -28,7 +28,8 @@ struct setup {
   double lambda;
   size_t elements;
   double l2;
-  int max_delay; /* ringmaster */
+  int max_delay; /* ringmaster, as the next one */
+  bool stops;
   int collect;                       /* of rennala, and of methods with local steps, as the next ones; 0: their defaults */
   double alpha, outer_rate, outer_momentum, activation;
   bool dylu;
@@ -94,6 +95,7 @@ static inline void job_start_groups(struct job *job, const struct setup *c, stru
   job->options.strategy.memory = 0.9;
   job->options.strategy.collect = c->collect;
   job->options.strategy.max_delay = c->max_delay;
+  job->options.strategy.stops = c->stops;
   job->options.strategy.fragments = 1;
   job->options.strategy.alpha = c->alpha != 0 ? c->alpha : -1;
   job->options.strategy.outer_rate = c->outer_rate > 0 ? c->outer_rate : -1;

@@ -15,6 +15,7 @@ struct race {
   struct {
     int worker;
     uint64_t batch;
+    bool abandoned; /* there is no gradient of the batch */
   } event[BATCHES];
   int events, workers, shards;
   float w[ELEMENTS];
@@ -25,6 +26,23 @@ struct race {
 static inline double seconds_of(const struct race *race, int worker)
 {
   return race->one_is_slow && worker == 0 ? 7.3 : 1 + 0.03 * worker;
+}
+
+static inline bool race_abandons(void *of)
+{
+  const struct trm_strategy *s = of;
+  return s->abandons(s);
+}
+
+/* The time of a batch passes, or a part of it. */
+static inline void race_compute(const struct race *race, struct trm_strategy *s, int worker)
+{
+  struct trm_comm *comm = s->comm;
+  const double end = comm->ops->clock(comm) + seconds_of(race, worker);
+  if (s->abandons)
+    s->abandoned = comm->ops->wait_at_most(comm, race_abandons, s, end);
+  else
+    comm->ops->sleep_until(comm, end, true);
 }
 
 static inline int race_rank(struct trm_comm *comm, void *of)
@@ -40,12 +58,14 @@ static inline int race_rank(struct trm_comm *comm, void *of)
   while (next_batch(s, BATCHES, &batch)) {
     TRM_CHECK(s->ops->before_forward(s));
     gradient(batch, s->batch_shard, s->batch_shards, 0.5, s->w, s->g, ELEMENTS);
-    comm->ops->sleep_until(comm, comm->ops->clock(comm) + seconds_of(race, number), true);
+    race_compute(race, s, number);
     if (leads) {
       race->event[race->events].worker = number;
+      race->event[race->events].abandoned = s->abandoned;
       race->event[race->events++].batch = batch;
     }
-    TRM_CHECK(step(s, batch, 1));
+    if (!s->abandoned)
+      TRM_CHECK(step(s, batch, 1));
   }
   TRM_CHECK(s->ops->quiesce(s));
   if (leads) {

@@ -13,6 +13,7 @@ static void test_alone(void)
     for (int clips = 0; clips < 2; clips++) {
       const double clip = clips ? 30 : 0;
       const size_t n = SERVER_CHUNK + 4096;
+      check_alone(&(struct setup){"ringmaster", rule, clip, .elements = n, .max_delay = 1, .stops = true});
       for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         check_alone(&(struct setup){methods[i], rule, clip, .elements = n});
       if (rule <= TRM_UPDATE_MOMENTUM)
@@ -75,11 +76,15 @@ static bool loop_ormo(struct loop *l, uint64_t seen, double rate, const double *
   return true;
 }
 
+static uint64_t limit_of(const struct race *race)
+{
+  return race->setup.max_delay > 0 ? (uint64_t)race->setup.max_delay : (uint64_t)race->workers;
+}
+
 /* Ringmaster ASGD, algorithm 1. */
 static bool loop_ringmaster(struct loop *l, uint64_t seen, double rate, const double *g)
 {
-  const int limit = l->race->setup.max_delay > 0 ? l->race->setup.max_delay : l->race->workers;
-  if (l->clock - seen < (uint64_t)limit) {
+  if (l->clock - seen < limit_of(l->race)) {
     loop_move(l, rate, g);
     l->clock++;
   }
@@ -223,6 +228,13 @@ static void check_loop(const struct race *race)
     const double rate = rate_of(race->event[e].batch);
     bool replies;
     trm_staleness_add(&staleness[k], l.clock - seen[k]);
+    if (race->event[e].abandoned) { /* as soon as its delay is R */
+      CHECK(c, l.clock - seen[k] == limit_of(race));
+      memcpy(view[k], l.w, sizeof view[k]);
+      seen[k] = l.clock;
+      continue;
+    }
+    CHECK(c, !c->stops || l.clock - seen[k] < limit_of(race));
     loop_gradient(race, race->event[e].batch, view[k], g);
     if (strcmp(c->method, "ringmaster") == 0)
       replies = loop_ringmaster(&l, seen[k], rate, g);
@@ -253,9 +265,44 @@ static void check_loop(const struct race *race)
     CHECK(c, memcmp(&staleness[k], &race->staleness[k], sizeof *staleness) == 0);
 }
 
+/* Ringmaster ASGD with stops, in time: a worker begins at 0, when its gradient has ended, and when its delay has reached
+ * R. Its batches are every n-th. */
+static void check_times(const struct race *race)
+{
+  const int n = race->workers;
+  double ends[MAX_WORKERS];
+  uint64_t seen[MAX_WORKERS] = {0}, clock = 0;
+  int left[MAX_WORKERS], e = 0, stops = 0;
+  for (int k = 0; k < n; k++) {
+    ends[k] = seconds_of(race, k);
+    left[k] = (BATCHES - k + n - 1) / n;
+  }
+  while (e < BATCHES) {
+    int first = 0, late = 0;
+    for (int k = 1; k < n; k++)
+      first = ends[k] < ends[first] ? k : first;
+    const double now = ends[first];
+    CHECK(&race->setup, race->event[e].worker == first && !race->event[e].abandoned);
+    e++;
+    seen[first] = ++clock;
+    ends[first] = --left[first] > 0 ? now + seconds_of(race, first) : INFINITY;
+    for (int k = 0; k < n; k++)
+      if (ends[k] < INFINITY && clock - seen[k] >= limit_of(race)) {
+        seen[k] = clock;
+        ends[k] = --left[k] > 0 ? now + seconds_of(race, k) : INFINITY;
+        late++;
+      }
+    for (stops += late; late > 0; late--, e++)
+      CHECK(&race->setup, e < BATCHES && race->event[e].abandoned && seen[race->event[e].worker] == clock);
+  }
+  CHECK(&race->setup, stops > 0 || !race->one_is_slow);
+}
+
 static const struct race races[] = {
   {.setup = {.method = "ringmaster", .max_delay = 2}, .ranks = 4},
   {.setup = {.method = "ringmaster", .clip = 8}, .ranks = 6},
+  {.setup = {.method = "ringmaster", .max_delay = 3, .stops = true}, .ranks = 5},
+  {.setup = {.method = "ringmaster", .max_delay = 6, .clip = 8, .stops = true}, .ranks = 4},
   {.setup = {.method = "rennala", .collect = 3, .clip = 8}, .ranks = 5},
   {.setup = {.method = "rennala"}, .ranks = 3},
   {.setup = {.method = "backup", .collect = 3, .clip = 8}, .ranks = 5},
@@ -283,6 +330,8 @@ static void test_rules(void)
         race.setup.layout = layout;
         race_run(&race);
         check_loop(&race);
+        if (race.setup.stops)
+          check_times(&race);
         const uint64_t n = (uint64_t)race.workers;
         if (strcmp(race.setup.method, "ringleader") == 0)
           CHECK(&race.setup, race_delay(&race) <= 2 * n - 2 && race_delay(&race) >= n - 1);
@@ -297,6 +346,26 @@ static void check_equal(struct race one, struct race other)
   CHECK(&one.setup, memcmp(one.w, other.w, sizeof one.w) == 0);
 }
 
+/* With R = 1 all updates are of the current weights: serial training on their batches, bit for bit. */
+static void check_fresh(const struct race *race)
+{
+  const struct setup *c = &race->setup;
+  struct job job;
+  struct setup alone = *c;
+  alone.layout = ONE_NODE;
+  job_start(&job, &alone, trm_comm_self());
+  struct serial r = serial_begin(c);
+  float g[ELEMENTS];
+  for (int e = 0; e < race->events; e++)
+    if (!race->event[e].abandoned) {
+      gradient(race->event[e].batch, 0, 1, 0.5, r.w, g, ELEMENTS);
+      serial_step(&r, &job.optimizer, rate_of(race->event[e].batch), g);
+    }
+  CHECK(c, same(r.w, race->w, ELEMENTS) && r.steps < BATCHES);
+  serial_end(&r);
+  job.strategy.ops->destroy(&job.strategy);
+}
+
 static void test_identities(void)
 {
   for (enum layout layout = 0; layout < LAYOUTS; layout++)
@@ -308,10 +377,15 @@ static void test_identities(void)
         none.setup.method = fresh.setup.method = "ringmaster";
         none.setup.max_delay = BATCHES; /* drops nothing */
         check_equal(asgd, none);
+        none.setup.stops = true;
+        check_equal(asgd, none);
         fresh.setup.max_delay = 1;
         one.setup.method = "rennala";
         one.setup.collect = 1;
         check_equal(fresh, one);
+        fresh.setup.stops = true;
+        race_run(&fresh);
+        check_fresh(&fresh);
       }
 }
 

@@ -36,6 +36,7 @@ struct variant {
   bool repeats;          /* no schedule changes the bits, if the batches are assigned statically */
   bool sees_own;         /* a worker's weights have all gradients that it has sent */
   int zero, lanes, tau, servers, aggregate, groups, overlap, fragments;
+  bool stops;
   int slack;             /* at most; drawn */
   enum trm_stale_rate rate;
 };
@@ -74,6 +75,9 @@ static const struct variant variants[] = {
   {.name = "ormo", .method = "ormo", .promise = PROMISE_SUM, .sees_own = true},
   {.name = "ormo, servers", .method = "ormo", .promise = PROMISE_SUM, .sees_own = true, .servers = 1},
   {.name = "ringmaster", .method = "ringmaster", .promise = PROMISE_NOTHING},
+  {.name = "ringmaster with stops", .method = "ringmaster", .promise = PROMISE_NOTHING, .stops = true},
+  {.name = "ringmaster with stops, servers", .method = "ringmaster", .promise = PROMISE_NOTHING, .stops = true,
+   .servers = 2},
   {.name = "rennala, servers", .method = "rennala", .promise = PROMISE_NOTHING, .servers = 1},
   {.name = "backup", .method = "backup", .promise = PROMISE_NOTHING},
   {.name = "backup, servers", .method = "backup", .promise = PROMISE_NOTHING, .servers = 1},
@@ -151,6 +155,8 @@ struct job {
   uint64_t batch, mine; /* that is computed; number of those computed */
   uint64_t at[2];       /* (snapshots) steps of the snapshots up to the next quiesce point */
   int snapshots;
+  bool has_stopped;     /* the latest batch was abandoned, with `missed` before it: the sum of the staleness */
+  uint64_t missed;
   double kept;          /* push-sum weight of a worker that had failed at the last quiesce point; 0: it has not */
 };
 
@@ -305,6 +311,12 @@ static float initial(size_t i)
   return (float)(mix(9, 9, i) % 16) / 8 - 1;
 }
 
+static bool job_abandons(void *of)
+{
+  const struct trm_strategy *s = of;
+  return s->abandons(s);
+}
+
 static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
 {
   const struct variant *v = t->variant;
@@ -333,6 +345,8 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
   o->strategy.outer_rate = o->strategy.outer_momentum = -1;
   o->strategy.aggregate = v->aggregate ? TRM_AGGREGATE_NODE : TRM_AGGREGATE_NONE;
   o->strategy.rate = v->rate;
+  o->strategy.stops = v->stops;
+  o->strategy.max_delay = v->stops ? 1 + draw(t, 25, 4) : 0;
   o->strategy.alpha = -1;
   o->strategy.lambda = t->gradients == PARABOLA ? 0.04 : 0;
   o->strategy.memory = 0.9;
@@ -358,7 +372,10 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
                                         .boundary = job->boundary, .boundaries = 4,
                                         .snapshots = t->snapshots, .slowdown = &job->slowdown};
   trm_strategy_set_options(&job->strategy, o);
-  return trm_strategy_create(&job->strategy);
+  TRM_CHECK(trm_strategy_create(&job->strategy));
+  job->slowdown.abandons = job->strategy.abandons ? job_abandons : NULL;
+  job->slowdown.abandons_context = &job->strategy;
+  return TRM_OK;
 }
 
 /* -- gradients */
@@ -500,6 +517,15 @@ static void request_snapshots(struct job *job, uint64_t end)
     s->ops->snapshot(s, job->at, job->snapshots);
 }
 
+/* A gradient is abandoned when it has missed as many updates as would have it dropped, not before. */
+static void check_stop(struct job *job)
+{
+  const struct trm_strategy *s = &job->strategy;
+  if (job->has_stopped)
+    expect(job, s->staleness->sum >= job->missed + (uint64_t)s->options->max_delay, "abandons a gradient too early");
+  job->has_stopped = false;
+}
+
 static int run_to(struct job *job, uint64_t end)
 {
   struct trial *t = job->trial;
@@ -508,21 +534,26 @@ static int run_to(struct job *job, uint64_t end)
   request_snapshots(job, end);
   while (status == TRM_OK && next_batch(s, end, &job->batch)) {
     expect(job, job->batch < end, "batch %d of %d", (int)job->batch, (int)end);
+    check_stop(job);
     expect(job, !job->slowdown.failed, "begins batch %d after it has failed", (int)job->batch);
     if (s->ops->before_forward)
       TRM_CHECK(s->ops->before_forward(s));
     check_view(job);
     pass_time(job, compute);
-    s->abandoned = job->slowdown.failed;
+    s->abandoned = job->slowdown.failed || job->slowdown.abandoned;
+    if (!job->slowdown.failed)
+      count_batch(job); /* an abandoned one is not done again */
+    job->has_stopped = job->slowdown.abandoned;
+    job->missed = job->has_stopped ? s->staleness->sum : 0;
     if (s->abandoned)
       continue;
-    count_batch(job);
     struct trm_loss_sums sums = {.loss = 1, .rows = 1};
     status = s->ops->step(s, RATE, &sums);
     s->halt = !t->stopped && t->halts == job->comm->rank && job->mine >= t->halts_at;
     t->stopped |= s->halt;
   }
   s->halt = false;
+  check_stop(job);
   TRM_CHECK(status);
   return s->ops->quiesce(s);
 }
