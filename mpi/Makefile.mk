@@ -37,6 +37,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/pending_update.h \
 	mpi/async/peers.c \
 	mpi/async/peers.h \
+	mpi/async/mindflayer.c \
 	mpi/async/node_sum.c \
 	mpi/async/node_sum.h \
 	mpi/async/param_server.c \

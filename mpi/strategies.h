@@ -24,6 +24,7 @@
   ROW(rennala)     \
   ROW(backup)      \
   ROW(malenia)     \
+  ROW(mindflayer)  \
   ROW(ringleader)  \
   ROW(iaasgd)      \
   ROW(ssp)         \

@@ -43,7 +43,7 @@ for method in $methods; do
     easgd | softsync | fedasync | fedbuff | asyncdiloco | halos | adpsgd | a2cid2 | sgp | keuper) limit=2.29 ;;
     ringmaster) limit=2.25 ;; # of some gradients it makes no update
     ringmaster+stops) options="--strategy.name=ringmaster --strategy.stops=yes" limit=2.25 ;;
-    rennala | backup) options="$options --optim.lr=0.4" serial=large limit=2.25 ;; # few updates
+    rennala | backup | mindflayer) options="$options --optim.lr=0.4" serial=large limit=2.25 ;; # few updates
     # An update needs a gradient of every rank, of which one may make all in one slice of a shared core: perhaps none.
     malenia | ringleader | iaasgd) limit=2.4 ;;
     eamsgd) options="$options --optim.lr=0.03" limit=2.25 ;; # its momentum is 0.99: with more, the order decides

@@ -35,7 +35,7 @@ repeats() {
   [ ! -e "real-$name/staleness.json" ] || cmp "real-$name/staleness.json" "virtual-$name/staleness.json" ||
     fail "$name: other staleness"
 }
-for method in asgd groups softsync dcasgd dana ormo ringmaster rennala backup malenia ringleader iaasgd ssp essp easgd eamsgd \
+for method in asgd groups softsync dcasgd dana ormo ringmaster rennala backup malenia ringleader iaasgd mindflayer ssp essp easgd eamsgd \
   fedasync fedbuff asyncdiloco halos adpsgd a2cid2 sgp keuper; do
   repeats $method --strategy.name=$method
 done

@@ -76,6 +76,17 @@ for more in "" --strategy.servers=1; do
   done
 done
 pass "ringmaster with stops: a worker that never ends begins anew"
+# A trial of mindflayer ends at its frame, of a worker that never ends, too.
+for nodes in 1 4; do
+  set -- --strategy.name=mindflayer --strategy.stragglers=drop --run.slow=2:1e6 --simulate.nodes=$nodes --optim.lr=0.05
+  frame=$(awk -v s="$(number virtual_s quick)" 'BEGIN { print s / 16 }')
+  simulate 4 once "$@" --strategy.frame="$frame"
+  complete once
+  below "$(number virtual_s once)" "$limit" "mindflayer, $nodes nodes: virtual seconds"
+  simulate 4 twice "$@" --strategy.frame="$frame" --simulate.threads=1
+  [ "$(hash_of once)" = "$(hash_of twice)" ] || fail "mindflayer, $nodes nodes: other bits in the second run"
+done
+pass "mindflayer: a worker that never ends holds no round for longer than its frame"
 for failure in 1e-4 4e-4 8e-4 12e-4 16e-4 20e-4 24e-4; do
   simulate 2 more --strategy.name=asgd --strategy.stragglers=drop --run.slow=1:1e3 --run.outages=0:$failure-
   complete more
@@ -108,6 +119,12 @@ for share in node none; do
   at_least "$(number staleness_max real)" 3 || fail "real ranks with stops, share $share: no worker stops"
 done
 pass "real ranks stop"
+timeout 120 $MPIEXEC -n 3 "$TRIREME" train config.yaml --run.dir=real --train.epochs=1 --strategy.name=mindflayer \
+  --strategy.frame=0.05 --device.compute=sleep --device.gflops=0.1 --run.slow=2:1e5 >real.out 2>&1 ||
+  { cat real.out; fail "real ranks with frames"; }
+[ "$(number samples real)" = 320 ] || fail "real ranks with frames: $(number samples real) samples"
+below "$(number train_s real)" 60 "real ranks with frames: seconds"
+pass "real ranks abandon what takes longer than its frame"
 
 # -- train.seconds
 reason() {

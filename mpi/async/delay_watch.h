@@ -1,9 +1,9 @@
 /* Delay watch: a worker learns, while it computes, that its weights have missed so many updates that the server will
  * drop the gradient. What it watches is the first chunk of the server weights.
  *
- * In memory that it shares with the chunk's owner it reads the chunk's clock. Otherwise it leaves a call there, which the
- * owner holds back until the delay of the worker's latest weights has reached the limit. The call stays when the worker
- * reads newer weights, so a gradient costs no message more than without the watch:
+ * In memory that it shares with the chunk's owner it reads the chunk's clock. Otherwise it leaves a call there, which
+ * the owner holds back until the delay of the worker's latest weights has reached the limit. The call stays when the
+ * worker reads newer weights, so a gradient costs no message more than without the watch:
  *
  *   worker k                          the chunk, at its owner
  *   reads weights             -->     READ_AT of k = clock

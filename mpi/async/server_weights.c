@@ -59,8 +59,8 @@ double server_weights_rate_divisor(const struct trm_strategy *s, const struct se
   }
 }
 
-void server_weights_update(const struct trm_strategy *s, const struct server_chunk *chunk, struct trm_update update,
-                           const float *g)
+void server_weights_apply(const struct trm_strategy *s, const struct server_chunk *chunk, struct trm_update update,
+                          const float *g)
 {
   update.step = (uint64_t)++*chunk->clock;
   float *state[TRM_MAX_STATES - 1] = {NULL};
@@ -68,6 +68,12 @@ void server_weights_update(const struct trm_strategy *s, const struct server_chu
     state[i] = server_array(chunk, 1 + i);
   const struct trm_update_interval to = {chunk->low, chunk->n, server_array(chunk, 0), state, NULL};
   trm_optimizer_apply(s->optimizer, s->device, &update, NULL, &to, g);
+}
+
+void server_weights_update(const struct trm_strategy *s, const struct server_chunk *chunk, struct trm_update update,
+                           const float *g)
+{
+  server_weights_apply(s, chunk, update, g);
   const int together = worker_of(s)->plan.update_gradients;
   snapshots_count(s, chunk, update.batches > 0 ? update.batches : together > 0 ? together : 1);
 }

@@ -31,7 +31,10 @@ int server_weights_restore(struct trm_strategy *strategy, const float *const fro
 /* -- within a handler */
 /* Returns the optimizer's rule with this rate and scale of clipping. */
 struct trm_update server_weights_rule(const struct trm_strategy *strategy, double rate, double scale);
-/* Applies a rule to one chunk, whose clock counts the updates; g (chunk->n). */
+/* Applies a rule to one chunk, whose clock counts the updates; g (chunk->n). apply: without counting the gradients for
+ * snapshots. */
+void server_weights_apply(const struct trm_strategy *strategy, const struct server_chunk *chunk,
+                          struct trm_update update, const float *g);
 void server_weights_update(const struct trm_strategy *strategy, const struct server_chunk *chunk,
                            struct trm_update update, const float *g);
 /* Returns what strategy.rate divides the rate of the call's gradient by, at least 1: its staleness; delay: that over

@@ -23,8 +23,9 @@ struct worker_plan {
   bool timed;        /* struct server_plan.timed */
   bool no_staleness; /* the method has no staleness: strategy->staleness is NULL */
   bool shared_weights; /* the method sets s->w, which is also evaluated: no eval_weights */
-  /* abandons: returns true if the gradient in progress is of no use to the method; as the strategy's slot. NULL: never.
-   * restart: the gradient has been abandoned; its rows are not trained, and the worker is about to be assigned others. */
+  /* abandons: returns true if the gradient in progress is of no use to the method; as the strategy's field. NULL: never.
+   * restart: it has been abandoned, or its time was up (abandon_at); its rows are not trained, and the worker is about
+   * to be assigned others. */
   bool (*abandons)(const struct trm_strategy *strategy);
   void (*restart)(struct trm_strategy *strategy);
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */

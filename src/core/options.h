@@ -58,9 +58,9 @@ struct trm_strategy_options {
   enum trm_replica replica;
   enum trm_compress compress;
   enum trm_compress_bits compress_bits;
-  int64_t tau, servers, groups, splits, slack, overlap, rows, fragments, compress_rank, collect, max_delay;
+  int64_t tau, servers, groups, splits, slack, overlap, rows, fragments, compress_rank, collect, max_delay, trials;
   int64_t global_every;
-  double alpha, lambda, memory, outer_rate, outer_momentum, compress_ratio;
+  double alpha, lambda, memory, outer_rate, outer_momentum, compress_ratio, frame;
   double rate_exponent, rate_bound, rate_slope, activation, global_rate, global_momentum;
   bool dylu, stops;
   bool error_feedback;

@@ -16,7 +16,7 @@ enum feature {
   CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, COLLECTIVES, LOCAL_STEPS,
   FRAGMENTS, NO_FRAGMENTS, WHOLE_TENSORS, ENCRYPTED_MESSAGES, COMPRESS, DGC, NO_FEEDBACK, NO_ERRORS, MOMENTUM_RULE,
   UPDATE_FEEDBACK, NO_DELAY, MATRICES, DYLU, NO_DYLU, SHARED_WORKERS, LANES_SIDE_BY_SIDE, LOSS_CHUNK, DROPS_STRAGGLERS,
-  SHARED_CORES, STOPS, NO_STOPS, FEATURES
+  SHARED_CORES, STOPS, NO_STOPS, FRAME, NO_FRAME, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -108,6 +108,8 @@ static const struct {
   [DROPS_STRAGGLERS] = {"strategy.stragglers=drop", "--strategy.stragglers=drop", false},
   [STOPS] = {"strategy.stops", "--strategy.name=ringmaster --strategy.stops=yes", false},
   [NO_STOPS] = {"a method that drops no gradients by their delay", "--strategy.name=asgd", true},
+  [FRAME] = {"strategy.frame", "--strategy.name=mindflayer --strategy.frame=1", false},
+  [NO_FRAME] = {"a method whose gradients have no limit of time", "--strategy.name=asgd", true},
   [SHARED_CORES] = {"simulate.cores", "--strategy.name=asgd --simulate.workers=2 --simulate.cores=1", false},
   [NO_FEEDBACK] = {"strategy.error_feedback=no", "--strategy.compress=sign --strategy.error_feedback=no", false},
   [NO_ERRORS] = {"strategy.compress other than topk, sign, powersgd", "--strategy.compress=qsgd", false},
@@ -164,6 +166,7 @@ static const struct {
   {RECORD, FAILURES, "the parts that a failed worker returns are not recorded"},
   {RECORD, DROPS_STRAGGLERS, "the parts that stragglers return are not recorded"},
   {RECORD, STOPS, "the times at which gradients are abandoned are not recorded"},
+  {RECORD, FRAME, "the times at which gradients are abandoned are not recorded"},
   {RECORD, NO_RECORD, "it makes no calls on a parameter server, whose order could be recorded"},
   {RECORD, AGGREGATE, "the order in which gradients are added to a node's sum is not recorded"},
   {RECORD, DYLU, "how many steps a worker makes follows from measured times, which are not recorded"},
@@ -211,6 +214,8 @@ static const struct {
   {DROPS_STRAGGLERS, SHARED_CORES, "computations that may be ended are modeled on cores of their own"},
   {STOPS, NO_STOPS, "none of its gradients is too late for the server (ringmaster takes strategy.stops)"},
   {SHARED_CORES, STOPS, "computations that may be ended are modeled on cores of their own"},
+  {FRAME, NO_FRAME, "its gradients are waited for (mindflayer takes strategy.frame)"},
+  {SHARED_CORES, FRAME, "computations that may be ended are modeled on cores of their own"},
   {NO_FEEDBACK, NO_ERRORS, "it keeps no error (dgc: what it keeps is also its momentum)"},
   {MEASURED, NO_FLUSH, "its batches overlap, and none is measured by itself"},
 };
@@ -306,6 +311,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [DROPS_STRAGGLERS] = o->strategy.stragglers == TRM_STRAGGLERS_DROP,
     [STOPS] = o->strategy.stops,
     [NO_STOPS] = !asynchronous || lacks & TRM_TAKES_STOPS,
+    [FRAME] = o->strategy.frame > 0,
+    [NO_FRAME] = !asynchronous || lacks & TRM_TAKES_FRAME,
     [SHARED_CORES] = o->simulate.cores > 0,
     [NO_FEEDBACK] = !o->strategy.error_feedback,
     [NO_ERRORS] = o->strategy.compress != TRM_COMPRESS_TOPK && o->strategy.compress != TRM_COMPRESS_SIGN &&

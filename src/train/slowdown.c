@@ -280,11 +280,14 @@ static void slowdown_outlast(struct trm_slowdown *slowdown, double began_s)
     slowdown_pause(comm, end, false);
 }
 
-/* Waits until a time, or for the end of a computation that is of no use: returns false then. */
+/* Waits until a time, or until the computation is abandoned: returns false then. */
 static bool slowdown_wait_wanted(struct trm_slowdown *slowdown, double when)
 {
   struct trm_comm *comm = slowdown->comm;
-  slowdown->abandoned = comm->ops->wait_at_most(comm, slowdown->abandons, slowdown->abandons_context, when);
+  const double limit = slowdown->abandon_at > 0 ? slowdown->abandon_at : INFINITY;
+  const bool useless =
+    comm->ops->wait_at_most(comm, slowdown->abandons, slowdown->abandons_context, fmin(when, limit));
+  slowdown->abandoned = useless || limit < when;
   return !slowdown->abandoned;
 }
 

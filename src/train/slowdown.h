@@ -46,6 +46,7 @@ struct trm_slowdown {
    * as done of wait_at_most (core/comm.h). NULL: all are of use */
   bool (*abandons)(void *context);
   void *abandons_context;
+  double abandon_at;          /* comm's clock: the computation is abandoned then; 0: it is not. Set before each one */
   /* set by the caller when training begins */
   double origin_s;            /* comm's clock */
   /* set when it happens */

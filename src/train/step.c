@@ -307,6 +307,7 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
   const size_t rows = to - from;
   const double began = trainer_clock(t);
   t->slowdown.abandoned = false;
+  t->slowdown.abandon_at = t->strategy.abandon_at;
   if (!t->computes) {
     TRM_CHECK(t->mode->train_batch(t, batch, sums));
     if (!t->mode->delays_actions && !t->slowdown.abandoned)

@@ -81,6 +81,7 @@ enum trm_strategy_takes {
   TRM_TAKES_DYLU = 32768,     /* strategy.dylu */
   TRM_TAKES_WORKER_GROUPS = 65536, /* strategy.groups are of workers; otherwise the ranks of a group are one worker */
   TRM_TAKES_STOPS = 131072,  /* strategy.stops: gradients that will be dropped are abandoned */
+  TRM_TAKES_FRAME = 262144,  /* strategy.frame: gradients that take longer are abandoned */
   /* of synchronous methods with local steps */
   TRM_TAKES_FRAGMENTS = 4096, /* strategy.fragments above 1 */
   TRM_TAKES_TENSOR_AXIS = 8192 /* parallel.tensor: the rule is element by element */
@@ -240,6 +241,8 @@ struct trm_strategy {
    * slot step is not called. Called between layers, and while time passes as done of comm's wait_at_most: it reads
    * memory, and tests requests, alone. NULL: all gradients are of use. */
   bool (*abandons)(const struct trm_strategy *strategy);
+  double abandon_at;           /* set by before_forward: time by comm's clock when the gradient is abandoned if its
+                                  computation has not ended; 0: it is not. Only with slot abandons */
   bool straggler;              /* set by quiesce: a computation of this rank was ended, or it has abandoned all: it
                                   evaluates no rows. Never on all ranks */
   double consensus;            /* peers, set by quiesce: root mean square over the workers of the distance of a worker's

@@ -145,6 +145,13 @@ mutation 'stops: no second call' mpi/async/delay_watch.c 's/watch->in_progress =
 mutation 'stops: an answer of old weights' mpi/async/delay_watch.c 's/w->per_chunk\[0\] > 0/false/' test_schedules
 mutation 'stops: a call is left at the end' mpi/async/delay_watch.c 's/\*read_at = -INFINITY;/;/' test_schedules
 mutation 'stops: the parts are done again' mpi/async/worker.c 's/ && w->plan\.restart;/ \&\& false;/' test_schedules
+mutation 'mindflayer: the mean of what arrives' mpi/async/mindflayer.c 's/1 \/ mindflayer_expected\(s, chunk\)/1 \/ chunk->method_state[ARRIVED]/' \
+  test_async_collect
+mutation 'mindflayer: one share for the round' mpi/async/mindflayer.c '/SUCCESSES\) \/ \*/s/made \* //' test_async_collect
+mutation 'mindflayer: one trial' mpi/async/mindflayer.c 's/MADE\) < \(double\)s->options->trials/MADE) < 1/' test_async_collect
+mutation 'mindflayer: the sum stays' mpi/async/mindflayer.c 's/^.*ops->fill\(s->device, mindflayer_sum.*$//' test_async_collect
+mutation 'mindflayer: who leaves is waited for' mpi/async/mindflayer.c 's/\*takes_part = 0;/;/' test_schedules
+mutation 'mindflayer: no limit of time' src/train/slowdown.c 's/fmin\(when, limit\)/when/' stragglers.sh
 mutation 'rennala: takes old gradients' mpi/async/ringmaster.c 's/call->staleness == 0 && //' test_async_collect
 mutation 'rennala: the sum, not the mean' mpi/async/ringmaster.c 's/\[SERVER_SCALE\], count, mean/[SERVER_SCALE], 1, mean/' test_async_collect
 mutation 'backup: takes old gradients' mpi/async/backup.c 's/ && call->staleness == 0//' test_async_collect

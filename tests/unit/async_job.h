@@ -30,6 +30,8 @@ struct setup {
   double l2;
   int max_delay; /* ringmaster, as the next one */
   bool stops;
+  double frame; /* mindflayer, as the next one; 0: none */
+  int trials;   /* 0: 1 */
   int collect;                       /* of rennala, and of methods with local steps, as the next ones; 0: their defaults */
   double alpha, outer_rate, outer_momentum, activation;
   bool dylu;
@@ -96,6 +98,8 @@ static inline void job_start_groups(struct job *job, const struct setup *c, stru
   job->options.strategy.collect = c->collect;
   job->options.strategy.max_delay = c->max_delay;
   job->options.strategy.stops = c->stops;
+  job->options.strategy.frame = c->frame;
+  job->options.strategy.trials = c->trials ? c->trials : 1;
   job->options.strategy.fragments = 1;
   job->options.strategy.alpha = c->alpha != 0 ? c->alpha : -1;
   job->options.strategy.outer_rate = c->outer_rate > 0 ? c->outer_rate : -1;

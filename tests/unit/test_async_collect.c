@@ -8,7 +8,8 @@
 
 static void test_alone(void)
 {
-  static const char *const methods[] = {"ringmaster", "rennala", "backup", "malenia", "ringleader", "iaasgd"};
+  static const char *const methods[] = {"ringmaster", "rennala", "backup", "malenia", "ringleader", "iaasgd",
+                                        "mindflayer"};
   for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM; rule++)
     for (int clips = 0; clips < 2; clips++) {
       const double clip = clips ? 30 : 0;
@@ -37,9 +38,13 @@ struct loop {
   struct row table[2][MAX_WORKERS]; /* that of the round; of the next */
   bool updated[MAX_WORKERS];
   int updates; /* left in the round */
-  double mean[ELEMENTS];
+  double mean[ELEMENTS], rate;
   int collected; /* in the mean, a sum */
   bool waits[MAX_WORKERS]; /* backup: for the next update */
+  struct trials {
+    int left; /* of the run */
+    double made, all, arrived; /* made: in the round */
+  } trials[MAX_WORKERS];
 };
 
 /* Statistics move towards g; trained elements by -rate * g. */
@@ -209,6 +214,45 @@ static bool loop_iaasgd(struct loop *l, int worker, uint64_t seen, double rate, 
   return true;
 }
 
+static bool loop_round_has_ended(const struct loop *l)
+{
+  const int trials = l->race->setup.trials > 0 ? l->race->setup.trials : 1;
+  for (int k = 0; k < l->race->workers; k++)
+    if (l->trials[k].left > 0 && l->trials[k].made < trials)
+      return false;
+  return true;
+}
+
+/* MindFlayer SGD: the sum of the gradients of the round over the number to be expected, by the shares that arrived. g
+ * NULL: the trial was abandoned. Returns true at the end of the round: all workers get w. */
+static bool loop_mindflayer(struct loop *l, int worker, double rate, const double *g)
+{
+  double expected = 0, moved[ELEMENTS];
+  l->trials[worker].left--;
+  l->trials[worker].made++;
+  l->trials[worker].all++;
+  l->trials[worker].arrived += g != NULL;
+  l->collected += g != NULL;
+  l->rate = g ? rate : l->rate;
+  for (size_t i = 0; g && i < ELEMENTS; i++)
+    l->mean[i] += g[i];
+  if (!loop_round_has_ended(l))
+    return false;
+  for (int k = 0; k < l->race->workers; k++) {
+    expected += l->trials[k].made > 0 ? l->trials[k].made * l->trials[k].arrived / l->trials[k].all : 0;
+    l->trials[k].made = 0;
+  }
+  for (size_t i = 0; i < ELEMENTS; i++)
+    moved[i] = l->mean[i] / (i < trained_of(ELEMENTS) ? expected : l->collected);
+  if (l->collected > 0) {
+    loop_move(l, l->rate, moved);
+    l->clock++;
+  }
+  memset(l->mean, 0, sizeof l->mean);
+  l->collected = 0;
+  return true;
+}
+
 static void check_loop(const struct race *race)
 {
   const struct setup *c = &race->setup;
@@ -223,10 +267,22 @@ static void check_loop(const struct race *race)
     for (int k = 0; k < MAX_WORKERS; k++)
       view[k][i] = l.w[i];
   }
+  for (int k = 0; k < race->workers; k++)
+    l.trials[k].left = (BATCHES - k + race->workers - 1) / race->workers;
   for (int e = 0; e < race->events; e++) {
     const int k = race->event[e].worker;
     const double rate = rate_of(race->event[e].batch);
     bool replies;
+    if (strcmp(c->method, "mindflayer") == 0) {
+      const bool whole = c->frame == 0 || race_seconds(race, k, race->event[e].batch) <= c->frame;
+      CHECK(c, race->event[e].abandoned == !whole);
+      trm_staleness_add(&staleness[k], 0);
+      loop_gradient(race, race->event[e].batch, view[k], g);
+      if (loop_mindflayer(&l, k, rate, whole ? g : NULL))
+        for (int i = 0; i < race->workers; i++)
+          memcpy(view[i], l.w, sizeof view[i]);
+      continue;
+    }
     trm_staleness_add(&staleness[k], l.clock - seen[k]);
     if (race->event[e].abandoned) { /* as soon as its delay is R */
       CHECK(c, l.clock - seen[k] == limit_of(race));
@@ -303,6 +359,10 @@ static const struct race races[] = {
   {.setup = {.method = "ringmaster", .clip = 8}, .ranks = 6},
   {.setup = {.method = "ringmaster", .max_delay = 3, .stops = true}, .ranks = 5},
   {.setup = {.method = "ringmaster", .max_delay = 6, .clip = 8, .stops = true}, .ranks = 4},
+  {.setup = {.method = "mindflayer", .clip = 8}, .ranks = 5},
+  {.setup = {.method = "mindflayer", .frame = 1.55}, .ranks = 4},
+  {.setup = {.method = "mindflayer", .frame = 1.05, .trials = 3, .clip = 8}, .ranks = 4},
+  {.setup = {.method = "mindflayer", .frame = 0.5}, .ranks = 3},
   {.setup = {.method = "rennala", .collect = 3, .clip = 8}, .ranks = 5},
   {.setup = {.method = "rennala"}, .ranks = 3},
   {.setup = {.method = "backup", .collect = 3, .clip = 8}, .ranks = 5},

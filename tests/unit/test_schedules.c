@@ -36,7 +36,7 @@ struct variant {
   bool repeats;          /* no schedule changes the bits, if the batches are assigned statically */
   bool sees_own;         /* a worker's weights have all gradients that it has sent */
   int zero, lanes, tau, servers, aggregate, groups, overlap, fragments;
-  bool stops;
+  bool stops, frame;
   int slack;             /* at most; drawn */
   enum trm_stale_rate rate;
 };
@@ -78,6 +78,10 @@ static const struct variant variants[] = {
   {.name = "ringmaster with stops", .method = "ringmaster", .promise = PROMISE_NOTHING, .stops = true},
   {.name = "ringmaster with stops, servers", .method = "ringmaster", .promise = PROMISE_NOTHING, .stops = true,
    .servers = 2},
+  {.name = "mindflayer", .method = "mindflayer", .promise = PROMISE_NOTHING},
+  {.name = "mindflayer, frame", .method = "mindflayer", .promise = PROMISE_NOTHING, .frame = true},
+  {.name = "mindflayer, frame, servers", .method = "mindflayer", .promise = PROMISE_NOTHING, .frame = true,
+   .servers = 1},
   {.name = "rennala, servers", .method = "rennala", .promise = PROMISE_NOTHING, .servers = 1},
   {.name = "backup", .method = "backup", .promise = PROMISE_NOTHING},
   {.name = "backup, servers", .method = "backup", .promise = PROMISE_NOTHING, .servers = 1},
@@ -346,6 +350,8 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
   o->strategy.aggregate = v->aggregate ? TRM_AGGREGATE_NODE : TRM_AGGREGATE_NONE;
   o->strategy.rate = v->rate;
   o->strategy.stops = v->stops;
+  o->strategy.trials = 1 + draw(t, 26, 3);
+  o->strategy.frame = v->frame ? 2e-4 * (1 << draw(t, 27, 6)) : 0;
   o->strategy.max_delay = v->stops ? 1 + draw(t, 25, 4) : 0;
   o->strategy.alpha = -1;
   o->strategy.lambda = t->gradients == PARABOLA ? 0.04 : 0;
@@ -424,6 +430,7 @@ static int compute(void *of)
 /* Runs work, NULL: none, in the time of a gradient of 1 to 8 rows, unless the rank fails. */
 static void pass_time(struct job *job, int (*work)(void *of))
 {
+  job->slowdown.abandon_at = job->strategy.abandon_at;
   const size_t rows = 1 + mix(job->trial->seed, (uint64_t)job->comm->rank, job->batch) % 8;
   trm_slowdown_compute(&job->slowdown, rows, job->batch, work, job);
 }
