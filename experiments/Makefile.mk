@@ -153,6 +153,10 @@ EXTRA_DIST += \
 	experiments/13-race/sqrt.svg \
 	experiments/13-race/stuck.md \
 	experiments/13-race/stuck.svg \
+	experiments/13-race/stuck.txt \
+	experiments/13-race/tails.md \
+	experiments/13-race/tails.svg \
+	experiments/13-race/tails.txt \
 	experiments/13-race/variants.txt
 EXTRA_DIST += \
 	experiments/14-momentum-workers/README.md \
