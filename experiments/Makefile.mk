@@ -175,3 +175,13 @@ EXTRA_DIST += \
 	experiments/15-error-runtime/run.sh \
 	experiments/15-error-runtime/table.md \
 	experiments/15-error-runtime/variants.txt
+EXTRA_DIST += \
+	experiments/17-muon-delay/README.md \
+	experiments/17-muon-delay/config.yaml \
+	experiments/17-muon-delay/expected.json \
+	experiments/17-muon-delay/paper.sbatch \
+	experiments/17-muon-delay/picture.svg \
+	experiments/17-muon-delay/run.sh \
+	experiments/17-muon-delay/short.txt \
+	experiments/17-muon-delay/table.md \
+	experiments/17-muon-delay/variants.txt
