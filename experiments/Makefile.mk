@@ -39,10 +39,12 @@ EXTRA_DIST += \
 EXTRA_DIST += \
 	experiments/pipedream-versions/README.md \
 	experiments/pipedream-versions/config.yaml \
-	experiments/pipedream-versions/curves.svg \
-	experiments/pipedream-versions/methods.txt \
+	experiments/pipedream-versions/expected.json \
+	experiments/pipedream-versions/paper.sbatch \
+	experiments/pipedream-versions/picture.svg \
 	experiments/pipedream-versions/run.sh \
-	experiments/pipedream-versions/table.md
+	experiments/pipedream-versions/table.md \
+	experiments/pipedream-versions/variants.txt
 EXTRA_DIST += \
 	experiments/07-stragglers/README.md \
 	experiments/07-stragglers/config.yaml \

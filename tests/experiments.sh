@@ -7,7 +7,8 @@ TRIREME=$(realpath "$TRIREME")
 export TRIREME
 from=$(cd "$top_srcdir/experiments" && pwd)
 scratch
-for folder in "$from"/[0-9]*; do
+for folder in "$from"/*/; do
+  folder=${folder%/}
   [ -e "$folder/expected.json" ] || continue
   timeout -k 10 300 bash "$folder/run.sh" --short > log 2>&1 || { cat log; fail "${folder##*/}"; }
   run=$(find "runs/${folder##*/}-short" -name record.json | sort | head -1)
