@@ -90,6 +90,21 @@ EXTRA_DIST += \
 	experiments/02-elastic-averaging/table.md \
 	experiments/02-elastic-averaging/variants.txt
 EXTRA_DIST += \
+	experiments/03-sparse-data/README.md \
+	experiments/03-sparse-data/config.yaml \
+	experiments/03-sparse-data/data.md \
+	experiments/03-sparse-data/describe.awk \
+	experiments/03-sparse-data/expected.json \
+	experiments/03-sparse-data/kept.md \
+	experiments/03-sparse-data/paper.sbatch \
+	experiments/03-sparse-data/picture.svg \
+	experiments/03-sparse-data/retuned.md \
+	experiments/03-sparse-data/rows.awk \
+	experiments/03-sparse-data/run.sh \
+	experiments/03-sparse-data/short.txt \
+	experiments/03-sparse-data/table.md \
+	experiments/03-sparse-data/variants.txt
+EXTRA_DIST += \
 	experiments/04-implicit-momentum/README.md \
 	experiments/04-implicit-momentum/config.yaml \
 	experiments/04-implicit-momentum/expected.json \
