@@ -92,7 +92,7 @@ EXTRA_DIST += \
 EXTRA_DIST += \
 	experiments/03-sparse-data/README.md \
 	experiments/03-sparse-data/config.yaml \
-	experiments/03-sparse-data/data.md \
+	experiments/03-sparse-data/rows.md \
 	experiments/03-sparse-data/describe.awk \
 	experiments/03-sparse-data/expected.json \
 	experiments/03-sparse-data/kept.md \

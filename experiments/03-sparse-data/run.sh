@@ -9,7 +9,7 @@ rows() {
   local name=$1
   shift
   awk -f "$here/rows.awk" -v make="$name" "$@" > "$OUT/$name.svm"
-  awk -f "$here/describe.awk" -v name="$name" "$OUT/$name.svm" >> "$OUT/data.md"
+  awk -f "$here/describe.awk" -v name="$name" "$OUT/$name.svm" >> "$OUT/rows.md"
   "$TRIREME" data import libsvm "$OUT/$name.svm" --normalize --test-part=0.1 --out="$name.h5" --overwrite \
     > "$OUT/$name.log" 2>&1 || { cat "$OUT/$name.log" >&2; exit 1; }
   use "$name.h5" "made by run.sh"
@@ -21,7 +21,7 @@ bytes() {
 }
 
 printf '%s\n' "| data | rows | features | of them in a row | % | frequent | mean row | limit of the rate |" \
-  "|---|---|---|---|---|---|---|---|" > "$OUT/data.md"
+  "|---|---|---|---|---|---|---|---|" > "$OUT/rows.md"
 if [ $form = full ]; then
   use news20.svm "bzip2 -dc news20.bz2 > news20.svm, of LIBSVM's data sets"
   for file in train-{images-idx3,labels-idx1}-ubyte.gz; do
@@ -52,7 +52,7 @@ awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) column[$i] = i; next }
   "$OUT/retuned/results.csv" > "$OUT/kept.txt"
 sweep kept --variants="$OUT/kept.txt" "$@"
 if [ $form = full ]; then
-  cp "$OUT/data.md" "$here/data.md"
+  cp "$OUT/rows.md" "$here/rows.md"
   cp "$OUT/retuned/table.md" "$here/retuned.md"
   cp "$OUT/kept/table.md" "$here/kept.md"
 fi
