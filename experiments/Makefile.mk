@@ -92,7 +92,6 @@ EXTRA_DIST += \
 EXTRA_DIST += \
 	experiments/03-sparse-data/README.md \
 	experiments/03-sparse-data/config.yaml \
-	experiments/03-sparse-data/rows.md \
 	experiments/03-sparse-data/describe.awk \
 	experiments/03-sparse-data/expected.json \
 	experiments/03-sparse-data/kept.md \
@@ -100,6 +99,7 @@ EXTRA_DIST += \
 	experiments/03-sparse-data/picture.svg \
 	experiments/03-sparse-data/retuned.md \
 	experiments/03-sparse-data/rows.awk \
+	experiments/03-sparse-data/rows.md \
 	experiments/03-sparse-data/run.sh \
 	experiments/03-sparse-data/short.txt \
 	experiments/03-sparse-data/table.md \
