@@ -149,6 +149,15 @@ EXTRA_DIST += \
 	experiments/10-identities/pairs.txt \
 	experiments/10-identities/run.sh \
 	experiments/10-identities/table.md
+	experiments/11-backup-workers/README.md \
+	experiments/11-backup-workers/compare.awk \
+	experiments/11-backup-workers/config.yaml \
+	experiments/11-backup-workers/expected.json \
+	experiments/11-backup-workers/paper.sbatch \
+	experiments/11-backup-workers/picture.svg \
+	experiments/11-backup-workers/predict.awk \
+	experiments/11-backup-workers/run.sh \
+	experiments/11-backup-workers/table.md
 EXTRA_DIST += \
 	experiments/12-groups/README.md \
 	experiments/12-groups/config.yaml \
