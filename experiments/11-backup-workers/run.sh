@@ -15,7 +15,8 @@ update_s() { # update_s N OPTION...: seconds of an update, of times alone
   "$TRIREME" train "$here/config.yaml" --data.file="$data" --data.limit=0 --run.dir="$run" --run.overwrite=yes \
     --strategy.name=backup --strategy.collect="$n" --train.steps=$steps --simulate.gradients=no "$@" >&2
   grep -o '"histogram":\[[0-9]*' "$run/staleness.json" | awk -F'[' -v n="$n" \
-    -v s="$(sed -n 's/.*"train_s": *\([0-9.]*\).*/\1/p' "$run/summary.json")" '{ taken += $2 } END { print s / (taken / n) }'
+    -v s="$(sed -n 's/.*"train_s": *\([0-9.]*\).*/\1/p' "$run/summary.json")" \
+    '{ taken += $2 } END { print s / (taken / n) }'
 }
 steps=20000
 [ $form = full ] || steps=4000
@@ -41,8 +42,8 @@ equal_s=$(update_s 16)
 for spread in $spreads; do
   awk -v spread="$spread" -f "$here/predict.awk" > "$OUT-predict.txt"
   for n in $numbers; do
-    echo "$spread $n $(of_row steps "$n" optim.lr)" \
-      "$(update_s "$n" --run.jitter="lognormal $spread") $equal_s $(awk -v n="$n" '$1 == n { print $2, $3 }' "$OUT-predict.txt")"
+    echo "$spread $n $(of_row steps "$n" optim.lr) $(update_s "$n" --run.jitter="lognormal $spread") $equal_s" \
+      "$(awk -v n="$n" '$1 == n { print $2, $3 }' "$OUT-predict.txt")"
   done
 done > "$OUT-lines.txt"
 mkdir -p "$OUT/updates" "$OUT/best"
