@@ -18,8 +18,7 @@ update_s() { # update_s N OPTION...: seconds of an update, of times alone
     -v s="$(sed -n 's/.*"train_s": *\([0-9.]*\).*/\1/p' "$run/summary.json")" \
     '{ taken += $2 } END { print s / (taken / n) }'
 }
-steps=20000
-[ $form = full ] || steps=4000
+steps=20000 # of times alone
 
 # steps: N workers with equal times: the rate, and the updates to the target
 for n in $numbers; do
