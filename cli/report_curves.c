@@ -134,6 +134,18 @@ const struct svg_series *report_add_curve(struct report_panel *panel, const stru
   return series;
 }
 
+/* True if lines end at values of x so different that the short ones are a dot on a linear axis. */
+static bool curves_end_apart(const struct svg_plot *plot)
+{
+  double first = INFINITY, last = 0;
+  for (int s = 0; s < plot->count; s++)
+    if (plot->series[s].form == SVG_LINE && plot->series[s].n) {
+      first = fmin(first, plot->series[s].x[plot->series[s].n - 1]);
+      last = fmax(last, plot->series[s].x[plot->series[s].n - 1]);
+    }
+  return last > 12 * first;
+}
+
 void report_add_curves(struct report_panel *panel, const struct report_curve *curve, const struct report *report,
                        enum svg_form form)
 {
@@ -148,4 +160,5 @@ void report_add_curves(struct report_panel *panel, const struct report_curve *cu
   }
   for (int g = 0; g < report->groups; g++)
     report_add_curve(panel, curve, &report->group[g], g, form);
+  plot->may_log_x = curves_end_apart(plot);
 }

@@ -140,6 +140,22 @@ static void group_shorten(char *name)
   *to = '\0';
 }
 
+/* Of a sweep's names leaves the first setting alone where it tells all series apart: tables have the others. */
+static void group_leave_first(struct report *report)
+{
+  for (int g = 0; g < report->groups; g++) {
+    const char *name = report->group[g].name;
+    const size_t length = strcspn(name, ",");
+    if (!report->group[g].run[0]->sweep_status)
+      return;
+    for (int i = 0; i < g; i++)
+      if (strcspn(report->group[i].name, ",") == length && strncmp(report->group[i].name, name, length) == 0)
+        return;
+  }
+  for (int g = 0; g < report->groups; g++)
+    report->group[g].name[strcspn(report->group[g].name, ",")] = '\0';
+}
+
 /* The common begin of the runs' names, without the seed: "asgd-1" and "asgd-2" are "asgd". */
 static char *group_name(const struct report_group *group)
 {
@@ -226,11 +242,16 @@ void report_make_groups(struct report *report)
         trm_free(group->name);
         group->name = trm_strdup(group->run[0]->name);
       }
+  }
+  if (report->groups > 1)
+    group_leave_first(report);
+  for (int g = 0; g < report->groups; g++) {
+    struct report_group *group = &report->group[g];
     group->used = group->count == 1 ? 1 : group_sort(group, group_is_done);
     if (group->used == 0)
       group->used = group_sort(group, group_goes_on);
-    group->label = group->count == 1 ? trm_strdup(group->name)
-                                     : trm_format("%s (%d of %d)", group->name, group->used, group->count);
+    group->label = group->used == group->count ? trm_strdup(group->name)
+                                               : trm_format("%s (%d of %d)", group->name, group->used, group->count);
   }
 }
 

@@ -3,7 +3,7 @@
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib.sh"
 [ $form = full ] && steps=400 || steps=40
-[ -e "$data" ] || { echo "$data is missing: trireme data import mnist FOLDER --out=$data" >&2; exit 2; }
+use_images
 hash_of() { # hash_of OPTION...: of a run's weights
   "$TRIREME" train "$here/config.yaml" --data.file="$data" --train.steps=$steps --run.dir="$OUT/run" \
     --run.overwrite=yes "$@" > "$OUT/log" 2>&1 || { cat "$OUT/log" >&2; exit 1; }
