@@ -6,6 +6,8 @@ libtrireme_la_SOURCES += \
 	blas/product.c \
 	blas/product.h
 if TRM_ONEDNN
-libtrireme_la_SOURCES += blas/onednn.c
+libtrireme_la_SOURCES += \
+	blas/onednn.c \
+	blas/onednn_versions.h
 endif
 EXTRA_DIST += blas/README.md

@@ -3,13 +3,13 @@
  * to nearest, ties to even, into work memory for each product; sums are float32, and C is rounded once. A product is
  * much larger than its factors, so rounding costs little (README.md). The library compiles a primitive per shape. Each
  * thread caches its own primitives and memory objects, without locks. */
-#include <dnnl.h>
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "blas/blas.h"
+#include "blas/onednn_versions.h"
 #include "blas/product.h"
 #include "core/bfloat16.h"
 #include "core/log.h"
@@ -83,27 +83,19 @@ static const char *onednn_status_text(dnnl_status_t status)
 
 /* -- primitives */
 
-/* Versions 2 and 3 have different types for descriptions of arrays and primitives. view: the type that both accept. */
-#if DNNL_VERSION_MAJOR >= 3
-typedef const_dnnl_memory_desc_t view;
-typedef dnnl_memory_desc_t description;
-#define VIEW(d) (d)
-
-static int onednn_describe(description *to, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t step)
+static int onednn_describe(onednn_description *to, dnnl_data_type_t type, const dnnl_dims_t size,
+                           const dnnl_dims_t step)
 {
-  DNNL_CHECK(dnnl_memory_desc_create_with_strides(to, 2, size, type, step));
+  DNNL_CHECK(onednn_describe_strides(to, 2, size, type, step));
   return TRM_OK;
 }
 
-static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t attr)
+/* Versions 2 and 3 make primitives from different descriptions, too. */
+#if DNNL_VERSION_MAJOR >= 3
+static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_description *array, const_dnnl_primitive_attr_t attr)
 {
   DNNL_CHECK(dnnl_matmul_primitive_desc_create(to, engine, array[A], array[B], NULL, array[C], attr));
   return TRM_OK;
-}
-
-static void onednn_free_description(description *d)
-{
-  dnnl_memory_desc_destroy(*d);
 }
 
 static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
@@ -118,28 +110,13 @@ static int onednn_append_sum(dnnl_post_ops_t post_ops, float beta)
   return TRM_OK;
 }
 #else
-typedef const dnnl_memory_desc_t *view;
-typedef dnnl_memory_desc_t description;
-#define VIEW(d) (&(d))
-
-static int onednn_describe(description *to, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t step)
-{
-  DNNL_CHECK(dnnl_memory_desc_init_by_strides(to, 2, size, type, step));
-  return TRM_OK;
-}
-
-static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t attr)
+static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_description *array, const_dnnl_primitive_attr_t attr)
 {
   dnnl_matmul_desc_t product;
 
   DNNL_CHECK(dnnl_matmul_desc_init(&product, &array[A], &array[B], NULL, &array[C]));
   DNNL_CHECK(dnnl_primitive_desc_create(to, &product, attr, engine, NULL));
   return TRM_OK;
-}
-
-static void onednn_free_description(description *d)
-{
-  (void)d; /* nothing to release */
 }
 
 static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
@@ -177,13 +154,13 @@ static int onednn_make_attributes(dnnl_primitive_attr_t attr, dnnl_post_ops_t po
   return TRM_OK;
 }
 
-static int onednn_make_primitive(struct entry *entry, const description *array, dnnl_primitive_desc_t descriptor)
+static int onednn_make_primitive(struct entry *entry, const onednn_description *array, dnnl_primitive_desc_t descriptor)
 {
-  const view scratch = dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
+  const onednn_view scratch = dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
 
   entry->scratch_bytes = dnnl_memory_desc_get_size(scratch);
   for (int i = A; i <= C; i++)
-    DNNL_CHECK(dnnl_memory_create(&entry->memory[i], VIEW(array[i]), engine, DNNL_MEMORY_NONE));
+    DNNL_CHECK(dnnl_memory_create(&entry->memory[i], ONEDNN_VIEW(array[i]), engine, DNNL_MEMORY_NONE));
   DNNL_CHECK(dnnl_memory_create(&entry->memory[SCRATCH], scratch, engine, DNNL_MEMORY_NONE));
   DNNL_CHECK(dnnl_primitive_create(&entry->primitive, descriptor));
   return TRM_OK;
@@ -197,7 +174,7 @@ static int onednn_make_entry(struct entry *entry, const struct shape *s)
   const dnnl_dims_t step[] = {{s->transpose_a ? 1 : lda, s->transpose_a ? lda : 1},
                               {s->transpose_b ? 1 : ldb, s->transpose_b ? ldb : 1},
                               {ldc, 1}};
-  description array[3];
+  onednn_description array[3];
   dnnl_primitive_attr_t attr = NULL;
   dnnl_post_ops_t post_ops = NULL;
   dnnl_primitive_desc_t descriptor = NULL;

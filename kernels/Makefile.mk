@@ -8,6 +8,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/conv_avx2.c \
 	kernels/cpu/conv_avx512.c \
 	kernels/cpu/conv_kernel.h \
+	kernels/cpu/conv_onednn.h \
 	kernels/cpu/conv_plain.c \
 	kernels/cpu/conv_stage.c \
 	kernels/cpu/conv_stage.h \
@@ -37,4 +38,9 @@ libtrireme_la_SOURCES += \
 	kernels/module.h \
 	kernels/timed_device.c \
 	kernels/timed_device.h
+if TRM_ONEDNN
+libtrireme_la_SOURCES += \
+	kernels/cpu/conv_onednn.c \
+	kernels/cpu/conv_onednn_plan.c
+endif
 EXTRA_DIST += kernels/README.md

@@ -1,8 +1,10 @@
 /* Convolution. Forward and backward to the data compute strips of output rows; backward to the weights computes
- * products over all positions (conv.h specifies the micro-kernels). */
+ * products over all positions (conv.h specifies the micro-kernels). Where oneDNN is faster, it computes them
+ * (conv_onednn.h). */
 #include <string.h>
 
 #include "core/memory.h"
+#include "kernels/cpu/conv_onednn.h"
 #include "kernels/cpu/conv_stage.h"
 
 /* Floats of a staged band: fits into a core's L2 cache together with weights. */
@@ -12,7 +14,7 @@
 #define PRODUCT_VECTORS 64
 /* Tasks of the products: independent of the number of threads, because they fix the order of additions. And the largest
  * size of the partial sums, one set per chunk of the batch. */
-#define PRODUCT_TASKS 32
+#define PRODUCT_TASKS CONV_CHUNKS
 #define PRODUCT_SUMS ((size_t)1 << 20)
 
 static const struct conv_kernels *conv_device_kernels(const struct trm_device *device)
@@ -55,6 +57,7 @@ struct strips {
   struct kind *kind;               /* (kinds) */
   int kinds;
   size_t out_stride, in_stride, group_stride; /* strides of the weights */
+  bool plain; /* a unit's weights are in the order of (channels, taps) */
   size_t packed_group;             /* floats of packed weights per group */
   const void *w;
   const float *bias;
@@ -63,6 +66,15 @@ struct strips {
   const void *from; /* stage.type */
   void *to;
 };
+
+/* Copies (units, n), whose rows are `stride` apart, to (n, units). */
+CPU_CLONES static void conv_transpose(float *to, const float *from, size_t units, size_t stride, size_t n)
+{
+  for (size_t i = 0; i < n; i++)
+#pragma omp simd
+    for (size_t u = 0; u < units; u++)
+      to[i * units + u] = from[u * stride + i];
+}
 
 /* Work item: (group, kind, block). Packs weights into (channels, taps, units). */
 static void conv_pack_body(const void *arguments, size_t low, size_t high)
@@ -77,6 +89,10 @@ static void conv_pack_body(const void *arguments, size_t low, size_t high)
     const size_t w = group * it->group_stride + block * units * it->out_stride;
     float *to = it->packed + group * it->packed_group + kind->packed + block * it->in * taps * units;
 
+    if (it->stage.type == TRM_VALUES_F32 && valid == units && it->plain) {
+      conv_transpose(to, (const float *)it->w + w, units, it->out_stride, it->in * taps);
+      continue;
+    }
     for (size_t c = 0; c < it->in; c++)
       for (size_t t = 0; t < taps; t++, to += units)
         for (size_t n = 0; n < units; n++)
@@ -283,10 +299,11 @@ void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d_forwa
     .from = call->x,
     .to = call->y,
   };
-  if (call->b == 0)
+  if (call->b == 0 || conv_onednn_forward(device, call))
     return;
   it.out_stride = it.in * taps;
   it.in_stride = taps;
+  it.plain = true;
   it.group_stride = it.out * it.in * taps;
   conv_choose_bands(device, &it, o->out[0], (o->kernel[0] - 1) / o->stride[0], call->b);
   it.kind = conv_alloc_kinds(1, taps);
@@ -384,7 +401,7 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
     .from = call->dy,
     .to = call->dx,
   };
-  if (call->b == 0)
+  if (call->b == 0 || conv_onednn_backward_data(device, call))
     return;
   it.stage = (struct conv_stage){
     .type = call->type,
@@ -523,9 +540,8 @@ static void conv_weights_body(const void *arguments, size_t low, size_t high)
   }
 }
 
-/* Sets to = beta * to + the sums of all chunks. */
-static void conv_add_chunks(struct trm_device *device, const struct weights *it, size_t offset, float beta, float *to,
-                            size_t n)
+void conv_add_chunks(struct trm_device *device, const struct conv_chunks *it, size_t offset, float beta, float *to,
+                     size_t n)
 {
   const float *from[PRODUCT_TASKS];
 
@@ -571,6 +587,8 @@ void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_con
       cpu_fill(device, call->db, 0, conv->units);
     return;
   }
+  if (conv_onednn_backward_weights(device, call))
+    return;
   it.blocks = conv_ceil_div(it.out, units);
   it.band = PRODUCT_FLOATS / row_floats > more_rows ? conv_min(PRODUCT_FLOATS / row_floats - more_rows, o->out[0]) : 1;
   it.bands = conv_ceil_div(o->out[0], it.band);
@@ -599,9 +617,10 @@ void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_con
   cpu_for(device, it.chunks * it.groups * it.sets, 1,
           (double)it.pairs * (double)(it.tiles / it.chunks) * (double)it.vectors * (double)units, conv_weights_body,
           &it);
-  conv_add_chunks(device, &it, 0, call->beta, call->dw, conv->units * it.pairs);
+  const struct conv_chunks sums = {it.partial, it.chunks, it.elements};
+  conv_add_chunks(device, &sums, 0, call->beta, call->dw, conv->units * it.pairs);
   if (call->db)
-    conv_add_chunks(device, &it, conv->units * it.pairs, call->beta, call->db, conv->units);
+    conv_add_chunks(device, &sums, conv->units * it.pairs, call->beta, call->db, conv->units);
   trm_free(it.tap);
   trm_free(it.offset);
 }

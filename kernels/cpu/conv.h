@@ -55,3 +55,13 @@ extern const struct conv_kernels conv_avx512, conv_avx2; /* only for x86-64 */
 extern const struct conv_kernels conv_plain;
 /* Best first, ends with NULL; the last one always works. */
 extern const struct conv_kernels *const conv_kernels_table[];
+
+/* Sums of parts of a batch, (chunks, elements), at most CONV_CHUNKS of them. */
+struct conv_chunks {
+  float *partial;
+  size_t chunks, elements;
+};
+enum { CONV_CHUNKS = 32 };
+/* Sets to (n) = beta * to + the sums of all chunks' elements from `offset` on. */
+void conv_add_chunks(struct trm_device *device, const struct conv_chunks *it, size_t offset, float beta, float *to,
+                     size_t n);

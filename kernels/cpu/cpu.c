@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "kernels/composed_kernels.h"
 #include "kernels/cpu/conv.h"
+#include "kernels/cpu/conv_onednn.h"
 #include "kernels/host_kernels.h"
 #include "kernels/kernels.h"
 
@@ -43,8 +44,10 @@ static void cpu_close(struct trm_device *device)
 {
   struct cpu_state *state = device->impl;
 
-  if (state)
+  if (state) {
+    conv_onednn_close(state->library);
     trm_free(state->scratch);
+  }
   trm_free(state);
   device->impl = NULL;
 }

@@ -1,0 +1,297 @@
+/* Convolutions by oneDNN (conv_onednn.h): which ones, and a call's images divided among the threads. A primitive runs in
+ * one thread, on one image in the forward pass and that to the data: so its results do not depend on the batch or on
+ * the number of threads. */
+#include "kernels/cpu/conv_onednn.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "core/device_arrays.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels/cpu/conv.h"
+
+/* The library's layouts have blocks of so many channels; what a block has too much is computed in vain. */
+enum { BLOCK = 16 };
+/* Tasks of the gradient of the weights: independent of the number of threads, because they fix the order of additions.
+ * A task has at least so many units, so that images are not reordered too often. */
+enum { TASKS = 16, TASK_UNITS = 64 };
+/* Largest size of the partial sums, and of the images that one primitive takes in the gradient of the weights. */
+#define SUMS ((size_t)1 << 22)
+#define IMAGE_FLOATS ((size_t)1 << 18)
+
+static size_t conv_up(size_t a, size_t b)
+{
+  return (a + b - 1) / b;
+}
+
+static size_t conv_least(size_t a, size_t b)
+{
+  return a < b ? a : b;
+}
+
+/* -- which */
+
+/* True if the library is faster than our kernels. They fill vectors with positions of a row, the library with
+ * channels; measured with kernels of 1 to 7 and images of 2 to 56, its rate over ours is 9 : 7 in float32, and 16 : 7
+ * in bfloat16, at full vectors (kernels/README.md). */
+static bool conv_pays(const struct trm_conv2d *conv, bool bf16)
+{
+  const size_t columns = conv->window.out[1], half = BLOCK / 2;
+  const double channels = (double)conv->channels / (double)(conv_up(conv->channels, BLOCK) * BLOCK),
+               units = (double)conv->units / (double)(conv_up(conv->units, BLOCK) * BLOCK),
+               positions = columns <= half ? (double)columns / (double)half
+                                           : (double)columns / (double)(conv_up(columns, BLOCK) * BLOCK);
+
+  return conv->groups == 1 && conv->channels >= BLOCK && (bf16 ? 16 : 9) * channels * units > 7 * positions;
+}
+
+static bool conv_has_bf16(void)
+{
+  const dnnl_cpu_isa_t isa = dnnl_cpu_isa_avx512_core_bf16;
+  return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
+}
+
+/* Returns the library of the device, or NULL: it cannot be used. */
+static struct conv_library *conv_library_of(struct trm_device *device)
+{
+  struct cpu_state *state = device->impl;
+  const unsigned runtime = dnnl_version()->cpu_runtime;
+
+  if (state->library || (runtime != DNNL_RUNTIME_OMP && runtime != DNNL_RUNTIME_SEQ))
+    return state->library;
+  struct conv_library *library = trm_alloc(sizeof *library, "oneDNN");
+  library->threads = device->threads;
+  library->stream = trm_alloc((size_t)device->threads * sizeof *library->stream, "oneDNN");
+  bool good = !dnnl_engine_create(&library->engine, dnnl_cpu, 0);
+  for (int i = 0; good && i < device->threads; i++)
+    good = !dnnl_stream_create(&library->stream[i], library->engine, dnnl_stream_default_flags);
+  if (!good)
+    trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: out of memory"));
+  return state->library = library;
+}
+
+/* Fills in the key; returns the library, NULL: the convolution is not for it. */
+static struct conv_library *conv_choose(struct trm_device *device, const struct trm_conv2d *conv,
+                                        enum trm_value_type type, enum conv_pass pass, bool bias,
+                                        struct conv_key *key)
+{
+  const bool bf16 = type == TRM_VALUES_BF16 || device->matmul == TRM_MATMUL_BF16;
+
+  if (!conv_pays(conv, bf16) || (bf16 && !conv_has_bf16()))
+    return NULL;
+  *key = (struct conv_key){.conv = *conv, .images = 1, .units = conv->units, .pass = pass, .type = type,
+                           .bf16 = bf16, .bias = bias};
+  return conv_library_of(device);
+}
+
+/* -- image by image: forward, and backward to the data */
+
+struct images {
+  const struct conv_library *library;
+  const struct conv_plan *plan;
+  const void *array[CONV_ARRAYS]; /* of the whole batch */
+  size_t bytes[CONV_ARRAYS];      /* of an image; 0: all have the same */
+  char *work;                     /* (threads, plan->work_bytes) */
+};
+
+static void conv_images_body(const void *arguments, size_t low, size_t high)
+{
+  const struct images *it = arguments;
+  const int thread = cpu_thread(), threads = omp_get_max_threads();
+  struct conv_memory memory;
+
+  omp_set_num_threads(1);
+  conv_memory_open(&memory, it->library, it->plan, it->work + (size_t)thread * it->plan->work_bytes);
+  for (size_t image = low; image < high; image++) {
+    const void *data[CONV_ARRAYS];
+
+    for (int i = 0; i < CONV_ARRAYS; i++)
+      data[i] = it->bytes[i] ? (const char *)it->array[i] + image * it->bytes[i] : it->array[i];
+    conv_memory_run(&memory, it->library->stream[thread], data);
+  }
+  conv_memory_close(&memory);
+  omp_set_num_threads(threads);
+}
+
+static double conv_work(const struct trm_conv2d *conv, size_t units)
+{
+  const struct trm_window2d *o = &conv->window;
+  return (double)(o->kernel[0] * o->kernel[1] * o->out[0] * o->out[1]) * (double)(conv->channels * units) / BLOCK;
+}
+
+static char *conv_align(void *memory)
+{
+  return (char *)(((uintptr_t)memory + 63) / 64 * 64);
+}
+
+/* Returns false if the library has no fast primitive. */
+static bool conv_run_images(struct trm_device *device, struct conv_library *library, const struct conv_key *key,
+                            const void *const array[CONV_ARRAYS], size_t images)
+{
+  const struct trm_window2d *o = &key->conv.window;
+  const size_t bytes = trm_value_bytes((enum trm_value_type)key->type);
+  struct images it = {.library = library, .plan = conv_plan_of(library, key)};
+
+  if (!it.plan)
+    return false;
+  memcpy(it.array, array, sizeof it.array);
+  it.bytes[CONV_SRC] = key->conv.channels * o->in[0] * o->in[1] * bytes;
+  it.bytes[CONV_DST] = key->conv.units * o->out[0] * o->out[1] * bytes;
+  char *memory = conv_align(cpu_scratch(device, 64 + it.plan->array[CONV_KERNEL].bytes +
+                                                  (size_t)device->threads * it.plan->work_bytes));
+  it.work = memory + it.plan->array[CONV_KERNEL].bytes;
+  it.array[CONV_KERNEL] = conv_prepare_kernel(library, it.plan, array[CONV_KERNEL], memory);
+  cpu_for(device, images, 1, conv_work(&key->conv, key->units), conv_images_body, &it);
+  return true;
+}
+
+bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forward *call)
+{
+  struct conv_key key;
+  struct conv_library *library = conv_choose(device, &call->conv, call->type, CONV_FORWARD, call->bias, &key);
+  const void *const array[CONV_ARRAYS] = {
+    [CONV_SRC] = call->x, [CONV_KERNEL] = call->w, [CONV_DST] = call->y, [CONV_BIAS] = call->bias};
+
+  return library && conv_run_images(device, library, &key, array, call->b);
+}
+
+bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
+{
+  struct conv_key key;
+  struct conv_library *library = conv_choose(device, &call->conv, call->type, CONV_DATA, false, &key);
+  const void *const array[CONV_ARRAYS] = {
+    [CONV_SRC] = call->dx, [CONV_KERNEL] = call->w, [CONV_DST] = call->dy};
+
+  return library && conv_run_images(device, library, &key, array, call->b);
+}
+
+/* -- the gradient of the weights */
+
+/* A task computes that of `units` units over `chunk` images, `images` at a time. */
+struct gradient {
+  const struct conv_library *library;
+  struct conv_key key; /* of `units` units */
+  const char *x, *dy;
+  size_t x_bytes, dy_bytes, set_bytes; /* of an image; of the dy of a set of units */
+  size_t b, chunks, sets, chunk, images;
+  size_t pairs, elements; /* weights of a unit; floats of a chunk's sums: all weights, then biases */
+  float *partial;         /* (chunks, elements) */
+  char *work;             /* (threads, thread_bytes): sums of a task, then the plan's */
+  size_t thread_bytes, sums_bytes;
+};
+
+/* Computes the images [first, last) of a set; writes weights (units, pairs), then biases to sums. */
+static void conv_gradient_part(const struct gradient *it, size_t set, size_t first, size_t last, float *weights,
+                               float *bias, char *work)
+{
+  struct conv_key key = it->key;
+  struct conv_memory memory;
+  const void *const data[CONV_ARRAYS] = {[CONV_SRC] = it->x + first * it->x_bytes,
+                                         [CONV_KERNEL] = weights,
+                                         [CONV_DST] = it->dy + first * it->dy_bytes + set * it->set_bytes,
+                                         [CONV_BIAS] = bias};
+  key.images = last - first;
+  conv_memory_open(&memory, it->library, conv_plan_find(it->library, &key), work);
+  conv_memory_run(&memory, it->library->stream[cpu_thread()], data);
+  conv_memory_close(&memory);
+}
+
+CPU_CLONES static void conv_add_part(float *to, const float *from, size_t n)
+{
+#pragma omp simd
+  for (size_t i = 0; i < n; i++)
+    to[i] += from[i];
+}
+
+/* Work item: (chunk, set). */
+static void conv_gradient_body(const void *arguments, size_t low, size_t high)
+{
+  const struct gradient *it = arguments;
+  const int threads = omp_get_max_threads();
+  const size_t units = it->key.units, floats = units * it->pairs;
+  char *memory = it->work + (size_t)cpu_thread() * it->thread_bytes;
+  float *part = (float *)memory;
+
+  omp_set_num_threads(1);
+  for (size_t item = low; item < high; item++) {
+    const size_t chunk = item / it->sets, set = item % it->sets;
+    const size_t begin = chunk * it->chunk, end = conv_least(begin + it->chunk, it->b);
+    float *weights = it->partial + chunk * it->elements + set * floats;
+    float *bias = it->partial + chunk * it->elements + it->sets * floats + set * units;
+
+    for (size_t image = begin; image < end; image += it->images) {
+      const size_t last = conv_least(image + it->images, end);
+      const bool first = image == begin;
+
+      conv_gradient_part(it, set, image, last, first ? weights : part, first ? bias : part + floats,
+                         memory + it->sums_bytes);
+      if (!first) {
+        conv_add_part(weights, part, floats);
+        conv_add_part(bias, part + floats, units);
+      }
+    }
+  }
+  omp_set_num_threads(threads);
+}
+
+/* Makes the plans of all numbers of images that a task takes at a time; returns false if there is none. */
+static bool conv_gradient_plans(struct conv_library *library, struct gradient *it)
+{
+  const size_t last = it->b - (it->chunks - 1) * it->chunk;
+  const size_t images[] = {it->images, it->chunk % it->images, conv_least(last, it->images), last % it->images};
+
+  for (size_t i = 0; i < sizeof images / sizeof *images; i++) {
+    if (images[i] == 0)
+      continue;
+    it->key.images = images[i];
+    const struct conv_plan *plan = conv_plan_of(library, &it->key);
+    if (!plan)
+      return false;
+    if (plan->work_bytes > it->thread_bytes)
+      it->thread_bytes = plan->work_bytes;
+  }
+  return true;
+}
+
+bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
+{
+  const struct trm_conv2d *conv = &call->conv;
+  const struct trm_window2d *o = &conv->window;
+  const size_t in = conv->channels * o->in[0] * o->in[1], out = conv->units * o->out[0] * o->out[1];
+  const size_t bytes = trm_value_bytes(call->type);
+  struct gradient it = {.x = call->x, .dy = call->dy, .x_bytes = in * bytes, .dy_bytes = out * bytes, .b = call->b};
+  struct conv_library *library =
+    conv_choose(device, conv, call->type, CONV_WEIGHTS, call->db != NULL, &it.key);
+
+  if (!library)
+    return false;
+  it.library = library;
+  it.pairs = trm_conv2d_weights(conv) / conv->units;
+  it.elements = conv->units * (it.pairs + 1);
+  it.chunks = conv_least(conv_least(call->b, TASKS), conv_up(SUMS, it.elements));
+  it.chunk = conv_up(call->b, it.chunks);
+  it.chunks = conv_up(call->b, it.chunk);
+  it.sets = 1;
+  while (it.chunks * it.sets < TASKS && it.key.units % (2 * TASK_UNITS) == 0) {
+    it.key.units /= 2;
+    it.sets *= 2;
+  }
+  it.set_bytes = it.key.units * o->out[0] * o->out[1] * bytes;
+  it.images = conv_least(it.chunk, 1 + IMAGE_FLOATS / (in + out));
+  if (!conv_gradient_plans(library, &it))
+    return false;
+  it.sums_bytes = conv_up(it.key.units * (it.pairs + 1) * sizeof(float), 64) * 64;
+  it.thread_bytes += it.sums_bytes;
+  char *memory = conv_align(cpu_scratch(device, 64 + (size_t)device->threads * it.thread_bytes +
+                                                  it.chunks * it.elements * sizeof(float)));
+  it.work = memory;
+  it.partial = (float *)(memory + (size_t)device->threads * it.thread_bytes);
+  cpu_for(device, it.chunks * it.sets, 1, (double)it.chunk * conv_work(conv, it.key.units), conv_gradient_body, &it);
+  const struct conv_chunks sums = {it.partial, it.chunks, it.elements};
+  conv_add_chunks(device, &sums, 0, call->beta, call->dw, conv->units * it.pairs);
+  if (call->db)
+    conv_add_chunks(device, &sums, conv->units * it.pairs, call->beta, call->db, conv->units);
+  return true;
+}

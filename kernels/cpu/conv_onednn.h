@@ -1,0 +1,82 @@
+/* Convolutions by oneDNN: one primitive for each shape, between reorders to and from the library's layouts. Private to
+ * kernels/cpu. conv_onednn_plan.c makes them, conv_onednn.c divides a call's images among the threads. */
+#pragma once
+
+#include "core/kernels.h"
+#include "kernels/cpu/cpu.h"
+
+#ifdef HAVE_ONEDNN
+#include <dnnl.h>
+
+enum conv_pass { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS };
+enum conv_array { CONV_SRC, CONV_KERNEL, CONV_DST, CONV_BIAS, CONV_ARRAYS };
+
+/* What a primitive is made for. Compared bytewise: no padding. */
+struct conv_key {
+  struct trm_conv2d conv;
+  size_t images;
+  size_t units;  /* of conv.units the first ones: a part of the gradient of the weights */
+  uint32_t pass; /* conv_pass */
+  uint32_t type; /* trm_value_type of the arrays */
+  uint32_t bf16; /* products of factors in bfloat16 */
+  uint32_t bias;
+};
+
+/* An array as the caller has it, and as the library wants it. */
+struct conv_layout {
+  dnnl_memory_desc_t user; /* not of the bias */
+  dnnl_primitive_t reorder; /* between the two; NULL: they are equal */
+  size_t bytes;             /* of the library's */
+};
+
+struct conv_plan {
+  struct conv_plan *next;
+  struct conv_key key;
+  dnnl_primitive_t primitive; /* NULL: the library has no fast one */
+  struct conv_layout array[CONV_ARRAYS];
+  size_t scratch_bytes, work_bytes; /* work: layouts that are reordered, but for CONV_KERNEL as an input, and scratch */
+};
+
+/* The plans of a device, and a stream for each of its threads. */
+struct conv_library {
+  dnnl_engine_t engine;
+  dnnl_stream_t *stream; /* (threads) */
+  int threads;
+  struct conv_plan *plans;
+};
+
+/* Memory objects of one thread for a plan. */
+struct conv_memory {
+  const struct conv_plan *plan;
+  dnnl_memory_t user[CONV_ARRAYS], library[CONV_ARRAYS], scratch;
+};
+
+/* Returns the plan, which it makes if it is new; NULL: the library has no fast primitive for it. Outside of parallel
+ * regions. */
+const struct conv_plan *conv_plan_of(struct conv_library *library, const struct conv_key *key);
+/* The same of a plan that exists; in any thread. */
+const struct conv_plan *conv_plan_find(const struct conv_library *library, const struct conv_key *key);
+
+/* work: (plan->work_bytes), 64-byte aligned. */
+void conv_memory_open(struct conv_memory *memory, const struct conv_library *library, const struct conv_plan *plan,
+                      char *work);
+void conv_memory_close(struct conv_memory *memory);
+/* Reorders the weights of the forward pass or of that to the data to `to` (array[CONV_KERNEL].bytes) with the threads of
+ * OpenMP; returns them in the library's layout: w itself where nothing is to be reordered. */
+const void *conv_prepare_kernel(struct conv_library *library, const struct conv_plan *plan, const void *w, void *to);
+/* Runs the primitive on the arrays, CONV_KERNEL as conv_prepare_kernel returns it; in the calling thread. */
+void conv_memory_run(struct conv_memory *memory, dnnl_stream_t stream, const void *const data[CONV_ARRAYS]);
+
+/* The calls of the contract: false if the library has no primitive that is faster than our kernels. */
+bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forward *call);
+bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call);
+bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call);
+void conv_onednn_close(struct conv_library *library); /* NULL is allowed */
+
+#else
+
+#define conv_onednn_forward(device, call) false
+#define conv_onednn_backward_data(device, call) false
+#define conv_onednn_backward_weights(device, call) false
+#define conv_onednn_close(library) ((void)(library))
+#endif

@@ -1,0 +1,367 @@
+/* oneDNN's primitives for convolutions (conv_onednn.h): made once for each shape, kept with the device. */
+#include "kernels/cpu/conv_onednn.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "blas/onednn_versions.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+enum { DIMS = 4, ALIGNMENT = 64 };
+
+static void conv_check(dnnl_status_t status)
+{
+  if (status != dnnl_success)
+    trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: a convolution: %s",
+                                 status == dnnl_out_of_memory ? "out of memory" : "failed"));
+}
+
+static size_t conv_aligned(size_t bytes)
+{
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* -- descriptions */
+
+static dnnl_data_type_t conv_user_type(const struct conv_key *key, int array)
+{
+  const bool gradient = key->pass == CONV_WEIGHTS && array == CONV_KERNEL;
+  return key->type == TRM_VALUES_F32 || gradient ? dnnl_f32 : dnnl_bf16;
+}
+
+/* Factors of products are rounded where the caller wants that; results have the caller's type. */
+static dnnl_data_type_t conv_library_type(const struct conv_key *key, int array)
+{
+  static const int result[] = {[CONV_FORWARD] = CONV_DST, [CONV_DATA] = CONV_SRC, [CONV_WEIGHTS] = CONV_KERNEL};
+  return array == result[key->pass] ? conv_user_type(key, array) : key->bf16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* Sets the sizes of an array, and the strides as the contract has them (core/kernels.h). */
+static void conv_sizes(const struct conv_key *key, int array, dnnl_dims_t size, dnnl_dims_t step)
+{
+  const struct trm_conv2d *conv = &key->conv;
+  const struct trm_window2d *o = &conv->window;
+  const size_t sizes[][DIMS] = {[CONV_SRC] = {key->images, conv->channels, o->in[0], o->in[1]},
+                                [CONV_KERNEL] = {key->units, conv->channels, o->kernel[0], o->kernel[1]},
+                                [CONV_DST] = {key->images, key->units, o->out[0], o->out[1]}};
+  size_t stride = 1;
+
+  for (int d = DIMS - 1; d >= 0; d--) {
+    size[d] = (dnnl_dim_t)sizes[array][d];
+    step[d] = (dnnl_dim_t)stride;
+    stride *= array == CONV_DST && d == 1 ? conv->units : sizes[array][d];
+  }
+}
+
+struct conv_descriptions {
+  onednn_description array[CONV_ARRAYS];
+  dnnl_primitive_attr_t attr;
+  dnnl_dims_t stride, dilation, pad;
+};
+
+static void conv_describe(const struct conv_key *key, struct conv_plan *plan, struct conv_descriptions *all)
+{
+  const dnnl_dims_t units = {(dnnl_dim_t)key->units}, one = {1};
+
+  *all = (struct conv_descriptions){.attr = NULL};
+  for (int i = 0; i < CONV_BIAS; i++) {
+    dnnl_dims_t size, step;
+
+    conv_sizes(key, i, size, step);
+    conv_check(onednn_describe_strides(&plan->array[i].user, DIMS, size, conv_user_type(key, i), step));
+    conv_check(onednn_describe_any(&all->array[i], DIMS, size, conv_library_type(key, i)));
+  }
+  conv_check(onednn_describe_strides(&all->array[CONV_BIAS], 1, units, dnnl_f32, one));
+  conv_check(dnnl_primitive_attr_create(&all->attr));
+  conv_check(dnnl_primitive_attr_set_scratchpad_mode(all->attr, dnnl_scratchpad_mode_user));
+  for (int d = 0; d < 2; d++) {
+    all->stride[d] = (dnnl_dim_t)key->conv.window.stride[d];
+    all->pad[d] = (dnnl_dim_t)key->conv.window.pad[d];
+  }
+}
+
+static void conv_free_descriptions(struct conv_descriptions *all)
+{
+  for (int i = 0; i < CONV_ARRAYS; i++)
+    onednn_free_description(&all->array[i]);
+  dnnl_primitive_attr_destroy(all->attr);
+}
+
+/* Describes the primitive of a pass; hint: the description of the forward pass. Not all can be had. */
+#if DNNL_VERSION_MAJOR >= 3
+static dnnl_status_t conv_describe_pass(enum conv_pass pass, dnnl_primitive_desc_t *to, dnnl_engine_t engine,
+                                        const struct conv_descriptions *all, bool bias, dnnl_primitive_desc_t hint)
+{
+  const onednn_description *a = all->array, b = bias ? a[CONV_BIAS] : NULL;
+
+  if (pass == CONV_FORWARD)
+    return dnnl_convolution_forward_primitive_desc_create(to, engine, dnnl_forward_training, dnnl_convolution_direct,
+                                                          a[CONV_SRC], a[CONV_KERNEL], b, a[CONV_DST], all->stride,
+                                                          all->dilation, all->pad, all->pad, all->attr);
+  if (pass == CONV_DATA)
+    return dnnl_convolution_backward_data_primitive_desc_create(to, engine, dnnl_convolution_direct, a[CONV_SRC],
+                                                                a[CONV_KERNEL], a[CONV_DST], all->stride,
+                                                                all->dilation, all->pad, all->pad, hint, all->attr);
+  return dnnl_convolution_backward_weights_primitive_desc_create(to, engine, dnnl_convolution_direct, a[CONV_SRC],
+                                                                 a[CONV_KERNEL], b, a[CONV_DST], all->stride,
+                                                                 all->dilation, all->pad, all->pad, hint, all->attr);
+}
+#else
+static dnnl_status_t conv_describe_pass(enum conv_pass pass, dnnl_primitive_desc_t *to, dnnl_engine_t engine,
+                                        const struct conv_descriptions *all, bool bias, dnnl_primitive_desc_t hint)
+{
+  const onednn_description *a = all->array, *b = bias ? &a[CONV_BIAS] : NULL;
+  dnnl_convolution_desc_t conv;
+  dnnl_status_t status;
+
+  if (pass == CONV_FORWARD)
+    status = dnnl_convolution_forward_desc_init(&conv, dnnl_forward_training, dnnl_convolution_direct, &a[CONV_SRC],
+                                                &a[CONV_KERNEL], b, &a[CONV_DST], all->stride, all->pad, all->pad);
+  else if (pass == CONV_DATA)
+    status = dnnl_convolution_backward_data_desc_init(&conv, dnnl_convolution_direct, &a[CONV_SRC], &a[CONV_KERNEL],
+                                                      &a[CONV_DST], all->stride, all->pad, all->pad);
+  else
+    status = dnnl_convolution_backward_weights_desc_init(&conv, dnnl_convolution_direct, &a[CONV_SRC],
+                                                         &a[CONV_KERNEL], b, &a[CONV_DST], all->stride, all->pad,
+                                                         all->pad);
+  return status ? status : dnnl_primitive_desc_create(to, &conv, all->attr, engine, hint);
+}
+#endif
+
+/* -- plans */
+
+/* The library's layout of an array. */
+static onednn_view conv_view(const struct conv_plan *plan, int array)
+{
+  static const dnnl_query_t what[][CONV_ARRAYS] = {
+    [CONV_FORWARD] = {dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_dst_md, dnnl_query_weights_md},
+    [CONV_DATA] = {dnnl_query_diff_src_md, dnnl_query_weights_md, dnnl_query_diff_dst_md},
+    [CONV_WEIGHTS] = {dnnl_query_src_md, dnnl_query_diff_weights_md, dnnl_query_diff_dst_md,
+                      dnnl_query_diff_weights_md}};
+  const_dnnl_primitive_desc_t description;
+
+  conv_check(dnnl_primitive_get_primitive_desc(plan->primitive, &description));
+  return dnnl_primitive_desc_query_md(description, what[plan->key.pass][array], array == CONV_BIAS);
+}
+
+static onednn_view conv_scratch_view(const_dnnl_primitive_desc_t description)
+{
+  return dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
+}
+
+static bool conv_is_output(const struct conv_key *key, int array)
+{
+  return key->pass == CONV_FORWARD ? array == CONV_DST
+         : key->pass == CONV_DATA  ? array == CONV_SRC
+                                   : array == CONV_KERNEL || array == CONV_BIAS;
+}
+
+static bool conv_in_work(const struct conv_plan *plan, int array)
+{
+  return plan->array[array].reorder && (array != CONV_KERNEL || plan->key.pass == CONV_WEIGHTS);
+}
+
+static size_t conv_scratch_bytes(dnnl_primitive_t primitive)
+{
+  const_dnnl_primitive_desc_t description;
+
+  conv_check(dnnl_primitive_get_primitive_desc(primitive, &description));
+  return dnnl_memory_desc_get_size(conv_scratch_view(description));
+}
+
+static void conv_plan_layout(struct conv_plan *plan, int array, dnnl_engine_t engine, dnnl_primitive_attr_t attr)
+{
+  const onednn_view user = ONEDNN_VIEW(plan->array[array].user), library = conv_view(plan, array);
+  const bool output = conv_is_output(&plan->key, array);
+  dnnl_primitive_desc_t reorder;
+
+  plan->array[array].bytes = conv_aligned(dnnl_memory_desc_get_size(library));
+  if (dnnl_memory_desc_equal(user, library))
+    return;
+  conv_check(dnnl_reorder_primitive_desc_create(&reorder, output ? library : user, engine, output ? user : library,
+                                                engine, attr));
+  conv_check(dnnl_primitive_create(&plan->array[array].reorder, reorder));
+  conv_check(dnnl_primitive_desc_destroy(reorder));
+  const size_t scratch = conv_scratch_bytes(plan->array[array].reorder);
+  plan->scratch_bytes = scratch > plan->scratch_bytes ? scratch : plan->scratch_bytes;
+  if (conv_in_work(plan, array))
+    plan->work_bytes += plan->array[array].bytes;
+}
+
+/* A processor without the library's own kernels runs reference loops. */
+static bool conv_is_fast(const_dnnl_primitive_desc_t description)
+{
+  const char *name = NULL;
+
+  return !dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) && name &&
+         (!strncmp(name, "jit", 3) || !strncmp(name, "brg", 3));
+}
+
+static void conv_plan_make(struct conv_plan *plan, dnnl_engine_t engine)
+{
+  struct conv_descriptions all;
+  dnnl_primitive_desc_t forward = NULL, description = NULL;
+  const struct conv_key *key = &plan->key;
+
+  conv_describe(key, plan, &all);
+  dnnl_status_t status = conv_describe_pass(CONV_FORWARD, &forward, engine, &all, key->bias, NULL);
+  if (!status && key->pass != CONV_FORWARD)
+    status = conv_describe_pass((enum conv_pass)key->pass, &description, engine, &all, key->bias, forward);
+  const dnnl_primitive_desc_t chosen = key->pass == CONV_FORWARD ? forward : description;
+  if (!status && conv_is_fast(chosen)) {
+    conv_check(dnnl_primitive_create(&plan->primitive, chosen));
+    plan->scratch_bytes = conv_scratch_bytes(plan->primitive);
+    for (int i = 0; i < CONV_BIAS; i++)
+      conv_plan_layout(plan, i, engine, all.attr);
+    plan->work_bytes += conv_aligned(plan->scratch_bytes);
+  }
+  if (description)
+    dnnl_primitive_desc_destroy(description);
+  if (forward)
+    dnnl_primitive_desc_destroy(forward);
+  conv_free_descriptions(&all);
+}
+
+static const struct conv_plan *conv_plan_look(const struct conv_library *library, const struct conv_key *key)
+{
+  const struct conv_plan *plan = library->plans;
+
+  while (plan && memcmp(&plan->key, key, sizeof *key) != 0)
+    plan = plan->next;
+  return plan;
+}
+
+const struct conv_plan *conv_plan_find(const struct conv_library *library, const struct conv_key *key)
+{
+  const struct conv_plan *plan = conv_plan_look(library, key);
+
+  return plan && plan->primitive ? plan : NULL;
+}
+
+const struct conv_plan *conv_plan_of(struct conv_library *library, const struct conv_key *key)
+{
+  if (!conv_plan_look(library, key)) {
+    struct conv_plan *plan = trm_alloc(sizeof *plan, "oneDNN: a convolution");
+    const int threads = omp_get_max_threads();
+
+    omp_set_num_threads(1); /* a primitive is made for the threads that OpenMP has then */
+    plan->key = *key;
+    conv_plan_make(plan, library->engine);
+    omp_set_num_threads(threads);
+    plan->next = library->plans;
+    library->plans = plan;
+  }
+  return conv_plan_find(library, key);
+}
+
+void conv_onednn_close(struct conv_library *library)
+{
+  if (!library)
+    return;
+  for (struct conv_plan *plan = library->plans, *next; plan; plan = next) {
+    next = plan->next;
+    for (int i = 0; i < CONV_ARRAYS; i++)
+      if (plan->array[i].reorder)
+        dnnl_primitive_destroy(plan->array[i].reorder);
+    for (int i = 0; i < CONV_BIAS; i++)
+      onednn_free_description(&plan->array[i].user);
+    if (plan->primitive)
+      dnnl_primitive_destroy(plan->primitive);
+    trm_free(plan);
+  }
+  for (int i = 0; i < library->threads; i++)
+    if (library->stream[i])
+      dnnl_stream_destroy(library->stream[i]);
+  if (library->engine)
+    dnnl_engine_destroy(library->engine);
+  trm_free(library->stream);
+  trm_free(library);
+}
+
+/* -- running */
+
+static void conv_reorder(dnnl_primitive_t reorder, dnnl_memory_t from, dnnl_memory_t to, dnnl_memory_t scratch,
+                         dnnl_stream_t stream)
+{
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, scratch}};
+
+  conv_check(dnnl_primitive_execute(reorder, stream, 3, arguments));
+  conv_check(dnnl_stream_wait(stream));
+}
+
+void conv_memory_open(struct conv_memory *memory, const struct conv_library *library, const struct conv_plan *plan,
+                      char *work)
+{
+  const_dnnl_primitive_desc_t description;
+
+  *memory = (struct conv_memory){.plan = plan};
+  for (int i = 0; i < CONV_ARRAYS; i++) {
+    const struct conv_layout *array = &plan->array[i];
+
+    if (i == CONV_BIAS && !plan->key.bias)
+      continue;
+    conv_check(dnnl_memory_create(&memory->library[i], conv_view(plan, i), library->engine, DNNL_MEMORY_NONE));
+    if (!conv_in_work(plan, i))
+      continue;
+    conv_check(dnnl_memory_create(&memory->user[i], ONEDNN_VIEW(array->user), library->engine, DNNL_MEMORY_NONE));
+    conv_check(dnnl_memory_set_data_handle(memory->library[i], work));
+    work += array->bytes;
+  }
+  conv_check(dnnl_primitive_get_primitive_desc(plan->primitive, &description));
+  conv_check(dnnl_memory_create(&memory->scratch, conv_scratch_view(description), library->engine, work));
+}
+
+void conv_memory_close(struct conv_memory *memory)
+{
+  for (int i = 0; i < CONV_ARRAYS; i++) {
+    if (memory->user[i])
+      dnnl_memory_destroy(memory->user[i]);
+    if (memory->library[i])
+      dnnl_memory_destroy(memory->library[i]);
+  }
+  dnnl_memory_destroy(memory->scratch);
+}
+
+const void *conv_prepare_kernel(struct conv_library *library, const struct conv_plan *plan, const void *w, void *to)
+{
+  const struct conv_layout *array = &plan->array[CONV_KERNEL];
+  dnnl_memory_t user, prepared;
+
+  if (!array->reorder)
+    return w;
+  conv_check(dnnl_memory_create(&user, ONEDNN_VIEW(array->user), library->engine, (void *)w));
+  conv_check(dnnl_memory_create(&prepared, conv_view(plan, CONV_KERNEL), library->engine, to));
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, user}, {DNNL_ARG_TO, prepared}};
+  conv_check(dnnl_primitive_execute(array->reorder, library->stream[0], 2, arguments));
+  conv_check(dnnl_stream_wait(library->stream[0]));
+  dnnl_memory_destroy(user);
+  dnnl_memory_destroy(prepared);
+  return to;
+}
+
+void conv_memory_run(struct conv_memory *memory, dnnl_stream_t stream, const void *const data[CONV_ARRAYS])
+{
+  static const int names[][CONV_ARRAYS] = {
+    [CONV_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
+    [CONV_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+    [CONV_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_BIAS}};
+  const struct conv_plan *plan = memory->plan;
+  dnnl_exec_arg_t arguments[CONV_ARRAYS + 1] = {{DNNL_ARG_SCRATCHPAD, memory->scratch}};
+  int count = 1;
+
+  for (int i = 0; i < CONV_ARRAYS; i++) {
+    if (!memory->library[i])
+      continue;
+    conv_check(dnnl_memory_set_data_handle(memory->user[i] ? memory->user[i] : memory->library[i], (void *)data[i]));
+    if (memory->user[i] && !conv_is_output(&plan->key, i))
+      conv_reorder(plan->array[i].reorder, memory->user[i], memory->library[i], memory->scratch, stream);
+    arguments[count++] = (dnnl_exec_arg_t){names[plan->key.pass][i], memory->library[i]};
+  }
+  conv_check(dnnl_primitive_execute(plan->primitive, stream, count, arguments));
+  conv_check(dnnl_stream_wait(stream));
+  for (int i = 0; i < CONV_ARRAYS; i++)
+    if (memory->user[i] && conv_is_output(&plan->key, i))
+      conv_reorder(plan->array[i].reorder, memory->library[i], memory->user[i], memory->scratch, stream);
+}
