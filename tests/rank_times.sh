@@ -40,8 +40,9 @@ near "$cost" "$(awk -v h="$(figure slow compute max)" -v l="$(figure slow comput
 line=$(grep 'slowest: rank 2 (host .*) computed .* s, the others .* s in the mean: it cost .* s of .* s$' slow.log) ||
   { cat slow.log; fail "the end of the run does not name rank 2"; }
 near "$(echo "$line" | sed 's/.*it cost \(.*\) s of.*/\1/')" "$cost" || fail "$line: it cost $cost s"
-"$TRIREME" report slow --out=report.html > report.log 2>&1 && grep -q "slowest: rank 2 (host .*), which cost $cost s" report.html ||
-  { cat report.log; fail "the report does not name rank 2"; }
+"$TRIREME" report slow --out=report.html > report.log 2>&1 || { cat report.log; fail "no report"; }
+near "$(grep -o 'slowest: rank 2 (host .*), which cost .* s' report.html | sed 's/.*which cost \([^ ]*\) s.*/\1/')" "$cost" ||
+  fail "the report does not name rank 2, or another cost than $cost s"
 pass "$line"
 
 # named RUN RANK: RANK is named; -: none

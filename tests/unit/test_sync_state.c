@@ -80,6 +80,7 @@ static void check_resume(const struct setup *first, const struct setup *second)
   }
   struct job job, other;
   job_start(&job, first, world);
+  const int states = job.optimizer.states;
   strategy_restore_initial(&job.strategy, initial);
   for (int i = 0; i < 3; i++)
     exact_step(&job, first);
@@ -97,8 +98,8 @@ static void check_resume(const struct setup *first, const struct setup *second)
   collect_all(&other, second, resumed);
   strategy_end(&other.arrays);
   for (int i = 0; i < TRM_MAX_STATES; i++) {
-    CHECK(second, memcmp(straight[i], resumed[i], bytes) == 0);
-    CHECK(second, memcmp(straight[i], half[i], bytes) != 0);
+    CHECK(second, i > states || memcmp(straight[i], resumed[i], bytes) == 0);
+    CHECK(second, i > states || memcmp(straight[i], half[i], bytes) != 0);
     trm_free(half[i]);
     trm_free(resumed[i]);
     trm_free(straight[i]);
