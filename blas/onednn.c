@@ -92,7 +92,8 @@ static int onednn_describe(onednn_description *to, dnnl_data_type_t type, const 
 
 /* Versions 2 and 3 make primitives from different descriptions, too. */
 #if DNNL_VERSION_MAJOR >= 3
-static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_description *array, const_dnnl_primitive_attr_t attr)
+static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_description *array,
+                                  const_dnnl_primitive_attr_t attr)
 {
   DNNL_CHECK(dnnl_matmul_primitive_desc_create(to, engine, array[A], array[B], NULL, array[C], attr));
   return TRM_OK;
@@ -110,7 +111,8 @@ static int onednn_append_sum(dnnl_post_ops_t post_ops, float beta)
   return TRM_OK;
 }
 #else
-static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_description *array, const_dnnl_primitive_attr_t attr)
+static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_description *array,
+                                  const_dnnl_primitive_attr_t attr)
 {
   dnnl_matmul_desc_t product;
 

@@ -21,7 +21,7 @@ for speeds in $races; do
     --run.jitter="$(jitter $speeds)" --train.seconds="$(seconds $speeds)" \
     ${tune:+--tune=$tune} --target=0.75 --figures=target.train_s,steps,staleness_mean --baseline=variant=asgd
   if [ $form = full ]; then
-    sweep "$@" --optim.lr=0.003,0.006,0.0125,0.025,0.05 --run.seed=1..5
+    sweep "$@" --optim.lr=0.0015,0.003,0.006,0.0125,0.025,0.05 --run.seed=1..5
     cp "$OUT/$speeds/table.md" "$here/$speeds.md"
     "$TRIREME" report "$OUT/$speeds" --x=time --picture=accuracy --svg="$here/$speeds.svg" --title="$speeds"
   else

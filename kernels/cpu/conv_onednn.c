@@ -1,6 +1,6 @@
-/* Convolutions by oneDNN (conv_onednn.h): which ones, and a call's images divided among the threads. A primitive runs in
- * one thread, on one image in the forward pass and that to the data: so its results do not depend on the batch or on
- * the number of threads. */
+/* Convolutions by oneDNN (conv_onednn.h): which ones, and a call's images divided among the threads. A primitive runs
+ * in one thread, on one image in the forward pass and that to the data: so its results do not depend on the batch or
+ * on the number of threads. */
 #include "kernels/cpu/conv_onednn.h"
 
 #include <omp.h>
@@ -77,7 +77,7 @@ static struct conv_library *conv_choose(struct trm_device *device, const struct 
                                         enum trm_value_type type, enum conv_pass pass, bool bias,
                                         struct conv_key *key)
 {
-  const bool bf16 = type == TRM_VALUES_BF16 || device->matmul == TRM_MATMUL_BF16;
+  const bool bf16 = type == TRM_VALUES_BF16 || device->blas->matmul == TRM_MATMUL_BF16;
 
   if (!conv_pays(conv, bf16) || (bf16 && !conv_has_bf16()))
     return NULL;

@@ -59,11 +59,13 @@ static void conv2d_terms(const struct trm_conv2d *how, const float *x, const flo
 }
 
 /* Tolerance: 6e-7 of the sum of the terms' magnitudes, i.e. ten roundings, however many terms. */
+/* rounds: factors may have been rounded to bfloat16, each by 2^-9 at most. */
 static void terms_check(const char *what, const struct trm_conv2d *how, const float *got, const double *value,
-                        const double *magnitude, size_t n)
+                        const double *magnitude, size_t n, bool rounds)
 {
+  const double error = 6e-7 + (rounds ? 0x1.01p-8 : 0);
   for (size_t i = 0; i < n; i++)
-    if (!(fabs((double)got[i] - value[i]) <= 6e-7 * magnitude[i])) {
+    if (!(fabs((double)got[i] - value[i]) <= error * magnitude[i])) {
       const struct trm_window2d *o = &how->window;
       printf("\n  %s: element %zu is %.9g, should be %.9g\n", what, i, (double)got[i], value[i]);
       printf("  C %zu, N %zu, G %zu, %zu x %zu, kernel %zu x %zu, stride %zu, %zu, pad %zu, %zu\n", how->channels,
@@ -83,6 +85,7 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
                              .y = b * how->units * o->out[0] * o->out[1],
                              .units = how->units};
   const size_t sizes[4] = {want.y, want.x, want.w, want.units}, all = want.y + want.x + want.w + want.units;
+  const bool rounds = device->blas->matmul == TRM_MATMUL_BF16;
   double *doubles = trm_alloc(2 * all * sizeof(*doubles), "want");
   for (size_t r = 0, at = 0; r < 4; at += 2 * sizes[r++]) {
     want.value[r] = doubles + at;
@@ -102,17 +105,18 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
   float *dw = device_nan(device, want.w), *db = device_nan(device, want.units);
   device->ops->conv2d_forward(device, &(struct trm_conv2d_forward){
     .conv = *how, .x = on_x, .w = on_w, .bias = has_bias ? on_bias : NULL, .y = y, .b = b});
-  terms_check("forward", how, read_floats(device, y, want.y), want.value[0], want.magnitude[0], want.y);
+  terms_check("forward", how, read_floats(device, y, want.y), want.value[0], want.magnitude[0], want.y, rounds);
   device->ops->conv2d_backward_data(device, &(struct trm_conv2d_backward_data){
     .conv = *how, .dy = on_dy, .w = on_w, .dx = dx, .b = b});
-  terms_check("backward to the data", how, read_floats(device, dx, want.x), want.value[1], want.magnitude[1], want.x);
+  terms_check("backward to the data", how, read_floats(device, dx, want.x), want.value[1], want.magnitude[1], want.x,
+              rounds);
   device->ops->conv2d_backward_weights(device, &(struct trm_conv2d_backward_weights){
     .conv = *how, .x = on_x, .dy = on_dy, .dw = dw, .db = has_bias ? db : NULL, .b = b});
   terms_check("backward to the weights", how, read_floats(device, dw, want.w), want.value[2], want.magnitude[2],
-              want.w);
+              want.w, rounds);
   if (has_bias)
     terms_check("backward to the bias", how, read_floats(device, db, want.units), want.value[3], want.magnitude[3],
-                want.units);
+                want.units, rounds);
 
   /* beta = 1: adds to the gradient */
   dw = device_floats(device, w, want.w);
@@ -127,9 +131,10 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
     want.value[3][i] = has_bias ? want.value[3][i] + (double)bias[i] : (double)bias[i];
     want.magnitude[3][i] += fabs((double)bias[i]);
   }
-  terms_check("added to the weights", how, read_floats(device, dw, want.w), want.value[2], want.magnitude[2], want.w);
+  terms_check("added to the weights", how, read_floats(device, dw, want.w), want.value[2], want.magnitude[2], want.w,
+              rounds);
   terms_check("added to the bias", how, read_floats(device, db, want.units), want.value[3], want.magnitude[3],
-              want.units);
+              want.units, rounds);
   trm_free(doubles);
 }
 

@@ -19,6 +19,7 @@ struct pair {
   size_t arrays;
   double tolerance; /* of the largest value of an array; 0: float32's result, rounded */
   size_t terms;     /* of sums whose order is a library's, on a device other than the CPU; 0: the kernel's order */
+  bool everywhere;  /* on the CPU, too */
 };
 
 /* The error of a library's float32 sum of k terms is below SUM_ERROR * sqrt(k) unit roundoffs of the largest value: the
@@ -107,7 +108,7 @@ static void values_compare(struct trm_device *device, const struct pair *it, siz
   }
   if (it->tolerance > 0)
     check_within(text, widened, near, n, it->tolerance * largest, values_narrow(it, a) ? 2 * ROUNDOFF_BF16 : 0);
-  else if (it->terms > 0 && on_other_device())
+  else if (it->terms > 0 && (it->everywhere || on_other_device()))
     check_within(text, widened, near, n, SUM_ERROR * ROUNDOFF_F32 * sqrt((double)it->terms) * largest,
                  values_narrow(it, a) ? ROUNDOFF_BF16 : 0);
   else
@@ -128,9 +129,10 @@ static void values_check(struct trm_device *device, struct pair *it, values_run 
 }
 
 /* slot_values(device, tolerance, call): a call whose arrays are host arrays of floats. */
-#define VALUES(slot, type_name, narrow) VALUES_SUMS(slot, type_name, narrow, 0)
-/* The same of sums in a library's order: of `terms` terms, which a call `wide` says. */
-#define VALUES_SUMS(slot, type_name, narrow, count)                                                          \
+#define VALUES(slot, type_name, narrow) VALUES_SUMS(slot, type_name, narrow, 0, false)
+/* The same of sums in a library's order: of `terms` terms, on the CPU, too, if it is `everywhere`, which a call `wide`
+ * says. */
+#define VALUES_SUMS(slot, type_name, narrow, count, on_cpu)                                                  \
   static void slot##_run(struct trm_device *device, const void *call)                                        \
   {                                                                                                          \
     device->ops->slot(device, call);                                                                         \
@@ -144,8 +146,15 @@ static void values_check(struct trm_device *device, struct pair *it, values_run 
     struct type_name it = wide;                                                                              \
     it.narrow = TRM_VALUES_BF16;                                                                             \
     values_check(device, &(struct pair){                                                                     \
-      .name = #slot, .call = {&wide, &it}, .tolerance = tolerance, .terms = (count)}, slot##_run, slot##_arrays); \
+      .name = #slot, .call = {&wide, &it}, .tolerance = tolerance, .terms = (count), .everywhere = (on_cpu)}, \
+      slot##_run, slot##_arrays);                                                                            \
   }
+
+/* True if the library for convolutions may compute it in one of the types. */
+static bool values_library(const struct trm_conv2d *conv)
+{
+  return conv->groups == 1 && conv->channels >= 16;
+}
 
 /* Returns the elements of a kernel. */
 static size_t values_taps(const struct trm_conv2d *conv)
@@ -153,7 +162,7 @@ static size_t values_taps(const struct trm_conv2d *conv)
   return conv->window.kernel[0] * conv->window.kernel[1];
 }
 
-VALUES_SUMS(gemm, trm_gemm, type_ab, wide.k)
+VALUES_SUMS(gemm, trm_gemm, type_ab, wide.k, false)
 VALUES(csr_forward, trm_csr_forward, type)
 VALUES(csr_backward, trm_csr_backward, type)
 VALUES(bias_add, trm_bias_add, type)
@@ -170,10 +179,12 @@ VALUES(attention_backward, trm_attention_backward, type)
 VALUES(rotary, trm_rotary, type)
 VALUES(swiglu_forward, trm_swiglu_forward, type)
 VALUES(swiglu_backward, trm_swiglu_backward, type)
-VALUES_SUMS(conv2d_forward, trm_conv2d_forward, type, values_taps(&wide.conv) * wide.conv.channels)
-VALUES_SUMS(conv2d_backward_data, trm_conv2d_backward_data, type, values_taps(&wide.conv) * wide.conv.units)
+VALUES_SUMS(conv2d_forward, trm_conv2d_forward, type, values_taps(&wide.conv) * wide.conv.channels,
+            values_library(&wide.conv))
+VALUES_SUMS(conv2d_backward_data, trm_conv2d_backward_data, type, values_taps(&wide.conv) * wide.conv.units,
+            values_library(&wide.conv))
 VALUES_SUMS(conv2d_backward_weights, trm_conv2d_backward_weights, type,
-            wide.b * wide.conv.window.out[0] * wide.conv.window.out[1])
+            wide.b * wide.conv.window.out[0] * wide.conv.window.out[1], values_library(&wide.conv))
 VALUES(max_pool_forward, trm_max_pool_forward, type)
 VALUES(max_pool_backward, trm_max_pool_backward, type)
 VALUES(avg_pool_forward, trm_avg_pool_forward, type)
@@ -358,7 +369,8 @@ void values_images(struct trm_device *device)
     {{{3, 3}, {1, 1}, {1, 1}, {9, 11}, {9, 11}}, 4, 6, 1},    {{{3, 3}, {2, 2}, {1, 1}, {9, 20}, {5, 10}}, 4, 10, 2},
     {{{1, 1}, {2, 2}, {0, 0}, {8, 8}, {4, 4}}, 3, 5, 1},      {{{5, 2}, {3, 1}, {2, 0}, {20, 7}, {7, 6}}, 2, 3, 1},
     {{{3, 3}, {1, 1}, {1, 1}, {40, 40}, {40, 40}}, 3, 17, 1}, {{{5, 5}, {2, 2}, {2, 2}, {16, 16}, {8, 8}}, 16, 40, 2},
-    {{{3, 3}, {1, 1}, {1, 1}, {13, 13}, {13, 13}}, 15, 140, 1}};
+    {{{3, 3}, {1, 1}, {1, 1}, {13, 13}, {13, 13}}, 15, 140, 1},
+    {{{3, 3}, {1, 1}, {1, 1}, {7, 7}, {7, 7}}, 32, 48, 1},    {{{3, 3}, {2, 2}, {1, 1}, {16, 16}, {8, 8}}, 16, 32, 1}};
   static const struct trm_window2d pool[] = {{{2, 2}, {2, 2}, {0, 0}, {10, 12}, {5, 6}},
                                              {{3, 3}, {2, 2}, {1, 1}, {9, 9}, {5, 5}},
                                              {{70, 70}, {1, 1}, {0, 0}, {70, 70}, {1, 1}}};

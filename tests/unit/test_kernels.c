@@ -258,6 +258,8 @@ static void test_bf16_gemm(void)
   other_products(TRM_MATMUL_BF16, gemm_bfloat16_rounding);
   other_products(TRM_MATMUL_BF16, values_products);
   other_products(TRM_MATMUL_BF16, values_sequences);
+  other_products(TRM_MATMUL_BF16, conv2d_reference);
+  other_products(TRM_MATMUL_BF16, values_images);
 }
 
 int main(void)
