@@ -14,7 +14,7 @@
 #define UNDONE_CHUNK_ROWS ((hsize_t)1 << 16)
 
 /* Valid names of states; state_name of a checkpoint points to them. */
-static const char *const state_names[] = {"weights", "momentum", "first", "second", "last_step", "ema"};
+static const char *const state_names[] = {"weights", "momentum", "squares", "first", "second", "last_step", "ema"};
 enum { STATE_NAMES = sizeof state_names / sizeof state_names[0] };
 
 /* Fields of struct trm_checkpoint that are attributes of the same name. */

@@ -54,8 +54,8 @@ equal wide widely "2bw, data 2 x pipeline 2, resumed"
 
 # -- update error feedback: as many bits as without, of any optimizer; its state is whole, and loads into any layout
 ef="$two --parallel.error_feedback=yes --run.checkpoint_every=7"
-rules=("adamw --optim.lr=0.003 --optim.ema=0.9" "muon --optim.lr=0.01")
-! all_cases || rules+=(momentum "adagrad --optim.lr=0.01" "nadamw --optim.lr=0.003")
+rules=("adamw --optim.lr=0.003 --optim.ema=0.9" "muon --optim.lr=0.01" "adagrad --optim.lr=0.01")
+! all_cases || rules+=(momentum "nadamw --optim.lr=0.003")
 for rule in "${rules[@]}"; do
   name=${rule%% *}
   options="$ef --optim.name=$rule"

@@ -33,7 +33,7 @@ struct trm_checkpoint {
   struct trm_encoding encoding;   /* of tokens; owned */
   /* whole flat arrays, host: 0 weights, 1.. optimizer states */
   int states;
-  const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second", "last_step", "ema" */
+  const char *state_name[TRM_MAX_STATES]; /* "weights", those of the optimizer (trm_optimizer_state_name) */
   float *state[TRM_MAX_STATES];   /* (model->parameters) */
   bool owns_states;
   /* For write, in place of `state`, where no rank has whole arrays: sets *values to tensor `number` of a state, (count)
