@@ -79,13 +79,14 @@ static void case_weights(struct nn_case *c)
   trm_free(w);
 }
 
-static void case_batch(struct nn_case *c, size_t rows, size_t first)
+/* stream: of the samples. */
+static void case_batch(struct nn_case *c, uint32_t stream, size_t rows, size_t first)
 {
   const size_t f = trm_shape_count(&c->model.spec.shape);
   float *x = trm_alloc(rows * f * sizeof *x, "samples");
   int32_t *class = trm_alloc(rows * sizeof *class, "targets");
   for (size_t i = 0; i < rows * f; i++)
-    x[i] = number(1000, (uint32_t)(first * f + i));
+    x[i] = number(stream, (uint32_t)(first * f + i));
   for (size_t i = 0; i < rows; i++)
     class[i] = (int32_t)(((double)number(1001, (uint32_t)(first + i)) + 1) / 2 * (double)c->model.spec.classes);
   nn_case_batch(c, rows, x, class, NULL);
@@ -117,7 +118,7 @@ static void case_check(struct trm_device *device, const struct reference *r)
   reference_run_open(&run, r, &c);
   float *value = host_floats(steps);
   for (size_t step = 0; step < steps; step++) {
-    case_batch(&c, batch, step % batches * batch);
+    case_batch(&c, (uint32_t)number_of(r, "samples"), batch, step % batches * batch);
     if (step == 0) { /* bit-identical to what the update uses */
       const struct trm_pass pass = nn_case_pass(&c);
       trm_model_forward(&c.model, &pass);
