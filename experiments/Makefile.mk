@@ -90,11 +90,12 @@ EXTRA_DIST += \
 EXTRA_DIST += \
 	experiments/08-local-sgd/README.md \
 	experiments/08-local-sgd/config.yaml \
-	experiments/08-local-sgd/methods.txt \
+	experiments/08-local-sgd/expected.json \
+	experiments/08-local-sgd/paper.sbatch \
+	experiments/08-local-sgd/picture.svg \
 	experiments/08-local-sgd/run.sh \
-	experiments/08-local-sgd/runs.csv \
 	experiments/08-local-sgd/table.md \
-	experiments/08-local-sgd/tune.csv
+	experiments/08-local-sgd/variants.txt
 EXTRA_DIST += \
 	experiments/09-batch-size/README.md \
 	experiments/09-batch-size/config.yaml \

@@ -49,7 +49,7 @@ done
 only 'mpi\.h' 'mpi/real[a-z_]*\.[ch]|datasets/h5[a-z_]*\.c'
 only 'hdf5\.h' 'datasets/[a-z0-9_]*\.[ch]'
 only 'cblas\.h' 'blas/openblas\.c'
-only 'dnnl\.h' 'blas/onednn\.c'
+only 'dnnl\.h' 'blas/onednn[a-z_]*\.[ch]|kernels/cpu/conv_onednn\.h'
 only 'yaml\.h' 'src/core/document\.c'
 only 'protobuf-c' 'src/exchange/[a-z_]*\.[ch]'
 only 'zlib\.h' 'datasets/[a-z0-9_]*\.c'

@@ -22,16 +22,6 @@ static const struct conv_kernels *conv_device_kernels(const struct trm_device *d
   return ((const struct cpu_state *)device->impl)->conv;
 }
 
-static size_t conv_ceil_div(size_t a, size_t b)
-{
-  return (a + b - 1) / b;
-}
-
-static size_t conv_min(size_t a, size_t b)
-{
-  return a < b ? a : b;
-}
-
 /* -- strips: forward, and backward to the data */
 
 /* Output positions that are sums over the same taps: count[0] * count[1] positions at first + step * i. Forward has one

@@ -17,6 +17,16 @@
 /* Largest values of all instruction sets. */
 enum { CONV_LANES = 16, CONV_UNITS = 8, CONV_VECTORS = 3, CONV_ROWS = 8, CONV_TAPS = 6 };
 
+static inline size_t conv_ceil_div(size_t a, size_t b)
+{
+  return (a + b - 1) / b;
+}
+
+static inline size_t conv_min(size_t a, size_t b)
+{
+  return a < b ? a : b;
+}
+
 struct conv_strip {
   const float *x;       /* staged */
   size_t channels, plane; /* floats from one channel to the next */

@@ -21,16 +21,6 @@ enum { TASKS = 16, TASK_UNITS = 64 };
 #define SUMS ((size_t)1 << 22)
 #define IMAGE_FLOATS ((size_t)1 << 18)
 
-static size_t conv_up(size_t a, size_t b)
-{
-  return (a + b - 1) / b;
-}
-
-static size_t conv_least(size_t a, size_t b)
-{
-  return a < b ? a : b;
-}
-
 /* -- which */
 
 /* True if the library is faster than our kernels. They fill vectors with positions of a row, the library with
@@ -39,10 +29,10 @@ static size_t conv_least(size_t a, size_t b)
 static bool conv_pays(const struct trm_conv2d *conv, bool bf16)
 {
   const size_t columns = conv->window.out[1], half = BLOCK / 2;
-  const double channels = (double)conv->channels / (double)(conv_up(conv->channels, BLOCK) * BLOCK),
-               units = (double)conv->units / (double)(conv_up(conv->units, BLOCK) * BLOCK),
+  const double channels = (double)conv->channels / (double)(conv_ceil_div(conv->channels, BLOCK) * BLOCK),
+               units = (double)conv->units / (double)(conv_ceil_div(conv->units, BLOCK) * BLOCK),
                positions = columns <= half ? (double)columns / (double)half
-                                           : (double)columns / (double)(conv_up(columns, BLOCK) * BLOCK);
+                                           : (double)columns / (double)(conv_ceil_div(columns, BLOCK) * BLOCK);
 
   return conv->groups == 1 && conv->channels >= BLOCK && (bf16 ? 16 : 9) * channels * units > 7 * positions;
 }
@@ -217,12 +207,12 @@ static void conv_gradient_body(const void *arguments, size_t low, size_t high)
   omp_set_num_threads(1);
   for (size_t item = low; item < high; item++) {
     const size_t chunk = item / it->sets, set = item % it->sets;
-    const size_t begin = chunk * it->chunk, end = conv_least(begin + it->chunk, it->b);
+    const size_t begin = chunk * it->chunk, end = conv_min(begin + it->chunk, it->b);
     float *weights = it->partial + chunk * it->elements + set * floats;
     float *bias = it->partial + chunk * it->elements + it->sets * floats + set * units;
 
     for (size_t image = begin; image < end; image += it->images) {
-      const size_t last = conv_least(image + it->images, end);
+      const size_t last = conv_min(image + it->images, end);
       const bool first = image == begin;
 
       conv_gradient_part(it, set, image, last, first ? weights : part, first ? bias : part + floats,
@@ -240,7 +230,7 @@ static void conv_gradient_body(const void *arguments, size_t low, size_t high)
 static bool conv_gradient_plans(struct conv_library *library, struct gradient *it)
 {
   const size_t last = it->b - (it->chunks - 1) * it->chunk;
-  const size_t images[] = {it->images, it->chunk % it->images, conv_least(last, it->images), last % it->images};
+  const size_t images[] = {it->images, it->chunk % it->images, conv_min(last, it->images), last % it->images};
 
   for (size_t i = 0; i < sizeof images / sizeof *images; i++) {
     if (images[i] == 0)
@@ -270,19 +260,19 @@ bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_co
   it.library = library;
   it.pairs = trm_conv2d_weights(conv) / conv->units;
   it.elements = conv->units * (it.pairs + 1);
-  it.chunks = conv_least(conv_least(call->b, TASKS), conv_up(SUMS, it.elements));
-  it.chunk = conv_up(call->b, it.chunks);
-  it.chunks = conv_up(call->b, it.chunk);
+  it.chunks = conv_min(conv_min(call->b, TASKS), conv_ceil_div(SUMS, it.elements));
+  it.chunk = conv_ceil_div(call->b, it.chunks);
+  it.chunks = conv_ceil_div(call->b, it.chunk);
   it.sets = 1;
   while (it.chunks * it.sets < TASKS && it.key.units % (2 * TASK_UNITS) == 0) {
     it.key.units /= 2;
     it.sets *= 2;
   }
   it.set_bytes = it.key.units * o->out[0] * o->out[1] * bytes;
-  it.images = conv_least(it.chunk, 1 + IMAGE_FLOATS / (in + out));
+  it.images = conv_min(it.chunk, 1 + IMAGE_FLOATS / (in + out));
   if (!conv_gradient_plans(library, &it))
     return false;
-  it.sums_bytes = conv_up(it.key.units * (it.pairs + 1) * sizeof(float), 64) * 64;
+  it.sums_bytes = conv_ceil_div(it.key.units * (it.pairs + 1) * sizeof(float), 64) * 64;
   it.thread_bytes += it.sums_bytes;
   char *memory = conv_align(cpu_scratch(device, 64 + (size_t)device->threads * it.thread_bytes +
                                                   it.chunks * it.elements * sizeof(float)));

@@ -11,7 +11,7 @@
 enum conv_pass { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS };
 enum conv_array { CONV_SRC, CONV_KERNEL, CONV_DST, CONV_BIAS, CONV_ARRAYS };
 
-/* What a primitive is made for. Compared bytewise: no padding. */
+/* Key of a primitive. Keys are compared as bytes, so there is no padding. */
 struct conv_key {
   struct trm_conv2d conv;
   size_t images;
