@@ -134,6 +134,8 @@ static void job_list_libraries(struct trm_job *job)
   trm_hdf5_version(job->hdf5_version);
   job->libraries[0] = (struct trm_library){"mpi", trm_comm_library()};
   job->libraries[1] = (struct trm_library){"hdf5", job->hdf5_version};
+  if (trm_convolution_library())
+    job->libraries[2] = (struct trm_library){"convolution", trm_convolution_library()};
   job->modules.libraries = job->libraries;
 }
 

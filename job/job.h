@@ -30,7 +30,7 @@ struct trm_job {
   bool serial;                /* set by the caller before open: one rank without MPI */
   const struct trm_network *network; /* modules.comm's; NULL: not started */
   struct coll_choices *collectives;  /* of parallel.collectives, set by open; NULL: none */
-  struct trm_library libraries[3];   /* modules.libraries, set by open */
+  struct trm_library libraries[4];   /* modules.libraries, set by open */
   char hdf5_version[32];
 };
 

@@ -15,3 +15,6 @@ int trm_device_open(struct trm_device *device, const char *name, const char *bla
 int trm_device_open_ops(struct trm_device *device, const struct trm_device_ops *ops,
                         const struct trm_blas_ops *products, int index, int threads);
 void trm_device_close(struct trm_device *device);
+
+/* Name and version of the library that computes some of the CPU's convolutions, in static memory; NULL: none. */
+const char *trm_convolution_library(void);

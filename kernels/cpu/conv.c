@@ -6,6 +6,7 @@
 #include "core/memory.h"
 #include "kernels/cpu/conv_onednn.h"
 #include "kernels/cpu/conv_stage.h"
+#include "kernels/kernels.h"
 
 /* Floats of a staged band: fits into a core's L2 cache together with weights. */
 #define STRIP_FLOATS 65536
@@ -20,6 +21,11 @@
 static const struct conv_kernels *conv_device_kernels(const struct trm_device *device)
 {
   return ((const struct cpu_state *)device->impl)->conv;
+}
+
+const char *trm_convolution_library(void)
+{
+  return conv_onednn_name();
 }
 
 /* -- strips: forward, and backward to the data */

@@ -4,6 +4,7 @@
 #include "kernels/cpu/conv_onednn.h"
 
 #include <omp.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/device_arrays.h"
@@ -41,6 +42,15 @@ static bool conv_has_bf16(void)
 {
   const dnnl_cpu_isa_t isa = dnnl_cpu_isa_avx512_core_bf16;
   return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
+}
+
+const char *conv_onednn_name(void)
+{
+  static char text[48];
+  const dnnl_version_t *version = dnnl_version();
+
+  snprintf(text, sizeof(text), "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+  return text;
 }
 
 /* Returns the library of the device, or NULL: it cannot be used. */

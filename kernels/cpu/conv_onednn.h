@@ -72,6 +72,7 @@ bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forw
 bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call);
 bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call);
 void conv_onednn_close(struct conv_library *library); /* NULL is allowed */
+const char *conv_onednn_name(void); /* with the version */
 
 #else
 
@@ -79,4 +80,5 @@ void conv_onednn_close(struct conv_library *library); /* NULL is allowed */
 #define conv_onednn_backward_data(device, call) false
 #define conv_onednn_backward_weights(device, call) false
 #define conv_onednn_close(library) ((void)(library))
+#define conv_onednn_name() NULL
 #endif
