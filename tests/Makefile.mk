@@ -351,6 +351,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/allreduce.sh \
 	tests/bench/allreduce_gloo.py \
 	tests/bench/allreduce_hosts.sh \
+	tests/bench/compare_all.sh \
 	tests/bench/compare_torch.sh \
 	tests/bench/compress_accuracy.sh \
 	tests/bench/encrypted_io.sh \

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The same training work in PyTorch: whole steps (forward, loss, backward, update) on samples in memory.
 
-usage: torch_peer.py mlp|lenet5|resnet20|gptchar [--sizes 784-2048-2048-10] [--dtype f32|bf16] [--batch B]
-                     [--threads T] [--ranks R [--rank N]] [--steps S] [--warmup W]
+usage: torch_peer.py mlp|lenet5|resnet20|resnet18|vgg11|gptchar|gpt2-124m [--batch B] [--compile]
+                     [--dtype f32|bf16] [--threads T] [--ranks R [--rank N]] [--steps S] [--warmup W]
+       torch_peer.py sequence --model TEXT --input SHAPE [...]
 
-Cross entropy; SGD with momentum 0.9, for gptchar AdamW; B samples per rank (default 256, 64, 128, 16). bf16: autocast.
-Ranks above 1: DistributedDataParallel over gloo, one process per rank; with --rank this process is one of them, at
-MASTER_ADDR. Prints one JSON line: median seconds per step, samples (gptchar: tokens) per second over all ranks, peak
-memory of rank 0. As `trireme bench step`.
+sequence: layers as Trireme names them: conv2d N K [stride=S] [pad=P], batch_norm, relu, max_pool K, dropout P, flatten,
+linear N. Cross entropy; SGD with momentum 0.9, for GPTs AdamW; B samples per rank. bf16: autocast. --compile: the
+compiled model, too, and the faster of the two counts. Ranks above 1: DistributedDataParallel over gloo, one process per
+rank; with --rank this process is one of them, at MASTER_ADDR. Prints one JSON line: median seconds per step, samples
+(GPTs: tokens) per second over all ranks, peak memory of rank 0. As `trireme bench step`.
 """
 import argparse
 import json
@@ -21,18 +23,30 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
-def perceptron(sizes):
+LENET5 = ("conv2d 6 5 pad=2 | relu | max_pool 2 | conv2d 16 5 | relu | max_pool 2 | flatten | linear 120 | relu | "
+          "linear 84 | relu | linear 10")
+VGG11 = " | ".join(["max_pool 2" if units == 0 else f"conv2d {units} 3 pad=1 | relu"
+                    for units in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0)] +
+                   ["flatten", "linear 4096", "relu", "dropout 0.5", "linear 4096", "relu", "dropout 0.5", "linear 10"])
+
+
+def sequence(text, shape):
+    """The layers of a text on samples of a shape."""
     layers = []
-    for inputs, units in zip(sizes, sizes[1:]):
-        layers += [nn.Linear(inputs, units), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
-def lenet5():
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
+    for item in text.split("|"):
+        words = [word for word in item.split() if "=" not in word]
+        options = {key: int(value) for key, value in (word.split("=") for word in item.split() if "=" in word)}
+        name, numbers = words[0], [float(word) for word in words[1:]]
+        count = int(numbers[0]) if numbers else 0
+        stride, pad = options.get("stride", 1), options.get("pad", 0)
+        layers.append({
+            "conv2d": lambda: nn.Conv2d(shape[0], count, int(numbers[1]), stride, pad),
+            "linear": lambda: nn.Linear(shape[0], count), "batch_norm": lambda: nn.BatchNorm2d(shape[0]),
+            "relu": nn.ReLU, "flatten": nn.Flatten, "max_pool": lambda: nn.MaxPool2d(count),
+            "dropout": lambda: nn.Dropout(numbers[0])}[name]())
+        with torch.no_grad():
+            shape = tuple(layers[-1].eval()(torch.zeros((1,) + shape)).shape[1:])
+    return nn.Sequential(*layers).train()
 
 
 class Residual(nn.Module):
@@ -59,6 +73,16 @@ def resnet20():
             layers.append(Residual(channels, units, 1 if block else stride))
             channels = units
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def resnet18():
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for units, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        for block in range(2):
+            layers.append(Residual(channels, units, 1 if block else stride))
+            channels = units
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
 class Block(nn.Module):
@@ -97,30 +121,21 @@ class GPT(nn.Module):
 
 def work_of(a):
     """Model, shape of a sample, classes, samples per rank."""
-    if a.work == "mlp":
-        sizes = [int(size) for size in a.sizes.split("-")]
-        return perceptron(sizes), (sizes[0],), sizes[-1], 256
-    return {"lenet5": lambda: (lenet5(), (1, 28, 28), 10, 64),
-            "resnet20": lambda: (resnet20(), (3, 32, 32), 10, 128),
-            "gptchar": lambda: (GPT(6, 6, 384, 256, 65), (256,), 65, 16)}[a.work]()
+    texts = {"mlp": ("linear 2048 | relu | linear 2048 | relu | linear 10", (784,), 256),
+             "lenet5": (LENET5, (1, 28, 28), 64), "vgg11": (VGG11, (3, 224, 224), 8),
+             "sequence": (a.model, tuple(int(side) for side in a.input.split("x")), 128)}
+    if a.work in texts:
+        text, shape, batch = texts[a.work]
+        return sequence(text, shape), shape, 10, batch
+    return {"resnet20": lambda: (resnet20(), (3, 32, 32), 10, 128),
+            "resnet18": lambda: (resnet18(), (3, 224, 224), 10, 16),
+            "gptchar": lambda: (GPT(6, 6, 384, 256, 65), (256,), 65, 16),
+            "gpt2-124m": lambda: (GPT(12, 12, 768, 256, 50257), (256,), 50257, 2)}[a.work]()
 
 
-def run(rank, a):
-    torch.set_num_threads(a.threads)
-    torch.manual_seed(1 + rank)
-    if a.ranks > 1:
-        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-        os.environ.setdefault("MASTER_PORT", "29511")
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        torch.distributed.init_process_group("gloo", rank=rank, world_size=a.ranks)
-    model, shape, classes, batch = work_of(a)
-    batch = a.batch or batch
-    tokens = a.work == "gptchar"
-    if a.ranks > 1:
-        model = nn.parallel.DistributedDataParallel(model)
-    optimizer = (torch.optim.AdamW(model.parameters(), 3e-4) if tokens else
-                 torch.optim.SGD(model.parameters(), 0.01, momentum=0.9))
-    times = []
+def measure(model, optimizer, rank, a, shape, classes, batch):
+    """Median seconds of a step."""
+    tokens, times = a.work.startswith("gpt"), []
     for step in range(a.warmup + a.steps):
         x = torch.randint(0, classes, (batch,) + shape) if tokens else torch.randn((batch,) + shape)
         y = torch.randint(0, classes, (batch,) + (shape if tokens else ()))
@@ -135,20 +150,45 @@ def run(rank, a):
         optimizer.step()
         if step >= a.warmup:
             times.append(time.perf_counter() - begin)
-    median = statistics.median(times)
+    return statistics.median(times)
+
+
+def run(rank, a):
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(1 + rank)
+    if a.ranks > 1:
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        os.environ.setdefault("MASTER_PORT", "29511")
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        torch.distributed.init_process_group("gloo", rank=rank, world_size=a.ranks)
+    model, shape, classes, batch = work_of(a)
+    batch = a.batch or batch
+    tokens = a.work.startswith("gpt")
+    if a.ranks > 1:
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer = (torch.optim.AdamW(model.parameters(), 3e-4) if tokens else
+                 torch.optim.SGD(model.parameters(), 0.01, momentum=0.9))
+    eager = measure(model, optimizer, rank, a, shape, classes, batch)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    compiled = measure(torch.compile(model), optimizer, rank, a, shape, classes, batch) if a.compile else None
+    median = min(eager, compiled or eager)
     if rank == 0:
         print(json.dumps({"work": a.work, "peer": "pytorch " + torch.__version__, "dtype": a.dtype, "ranks": a.ranks,
                           "threads": a.threads, "batch": batch, "params": sum(p.numel() for p in model.parameters()),
-                          "step_s": median, "items_per_s": batch * (shape[0] if tokens else 1) * a.ranks / median,
-                          "max_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}), flush=True)
+                          "step_s": median, "eager_s": eager, "compiled_s": compiled,
+                          "items_per_s": batch * (shape[0] if tokens else 1) * a.ranks / median,
+                          "max_resident_bytes": memory}), flush=True)
     if a.ranks > 1:
         torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser()
-    p.add_argument("work", choices=["mlp", "lenet5", "resnet20", "gptchar"])
-    p.add_argument("--sizes", default="784-2048-2048-10")
+    p.add_argument("work", choices=[
+        "mlp", "lenet5", "resnet20", "resnet18", "vgg11", "gptchar", "gpt2-124m", "sequence"])
+    p.add_argument("--model", default="")
+    p.add_argument("--input", default="1")
+    p.add_argument("--compile", action="store_true")
     p.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     p.add_argument("--batch", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
