@@ -30,13 +30,16 @@ static const char usage[] =
   "  --all             lists all layouts (default: the best 12), and why others are impossible\n"
   "  --json            prints one JSON object with all layouts\n\n"
   "Memory is counted array by array by a dry run of the set-up; arrays that a node shares are\n"
-  "divided by its ranks. Time is modeled from kernels that are measured for two seconds. The\n"
+  "divided by its ranks. Time is modeled from kernels that are measured for two seconds, again until\n"
+  "two measurements agree within 3 %, five times at most. Layouts within 5 % of the fastest are equal;\n"
+  "the first of them is the one with the fewest tensor ranks and stages. The\n"
   "network is not measured: network_bytes_per_s and network_s in the file describe it.\n"
   "A device with memory of its own (device.name) is measured, too, with its transfers; layouts whose\n"
   "arrays do not fit into it are marked. Its file plans for it on machines without one.\n"
   "With parallel.layout=auto, `trireme train` takes the best layout.\n";
 
 #define MB (1.0 / (1 << 20))
+#define NOISE 0.05 /* spread of measurements above which layouts within 5 % may be others */
 
 struct plan_flags {
   int64_t ranks, nodes, cores, memory, beside_ranks, beside_nodes;
@@ -72,7 +75,7 @@ static void cmd_plan_print_head(const struct planning *planning)
          job->nodes == 1 ? "" : "s", job->cores, job->cores == 1 ? "" : "s", job->threads,
          job->threads == 1 ? "" : "s");
   if (planning->bench.spent > 0)
-    printf("machine measured in %.1f s\n", planning->bench.spent);
+    printf("machine measured %d times in %.1f s\n", p->rounds, planning->bench.spent);
   else
     printf("machine from a file\n");
   printf("messages: %.1f us and %.1f GB/s on a node (%s)", 1e6 * m->message_latency_s, 1e-9 * m->message_bytes_per_s,
@@ -111,6 +114,18 @@ static const char *cmd_plan_limits(const struct trm_planner *p, char *text, size
   return text;
 }
 
+/* How sure the best one is. */
+static void cmd_plan_print_certainty(const struct trm_planner *p)
+{
+  if (p->equals > 0)
+    printf("%d other%s within 5 %% of the fastest: the one with the fewest tensor ranks and stages is taken\n",
+           p->equals, p->equals == 1 ? " is" : "s are");
+  if (p->rounds > 0)
+    printf("measurements differ by %.1f %%\n", 100 * p->spread);
+  if (p->rounds > 0 && p->spread > NOISE)
+    printf("too noisy: other work takes this machine's time; measure it idle, with --calibrate\n");
+}
+
 static void cmd_plan_print_table(const struct planning *planning, bool all)
 {
   enum { BEST = 12 };
@@ -141,6 +156,7 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
            best->size[TRM_AXIS_PIPELINE], best->size[TRM_AXIS_TENSOR], best->zero, best->recompute,
            best->size[TRM_AXIS_PIPELINE] > 1 ? " --parallel.schedule=" : "",
            best->size[TRM_AXIS_PIPELINE] > 1 ? trm_choice_text("parallel.schedule", best->schedule) : "");
+  cmd_plan_print_certainty(p);
 }
 
 /* -- a second kind of ranks */
@@ -275,6 +291,9 @@ static void cmd_plan_print_json(const struct planning *planning, const struct pl
   trm_json_integer(&json, "threads", p->job.threads);
   trm_json_number(&json, "limit_bytes", p->limit > 0 ? p->limit : NAN);
   trm_json_bool(&json, "messages_measured", p->machine->messages_measured);
+  trm_json_integer(&json, "measurements", p->rounds);
+  trm_json_number(&json, "spread", p->rounds > 0 ? p->spread : NAN);
+  trm_json_integer(&json, "equal_to_best", p->equals);
   trm_json_list(&json, "layouts");
   for (int i = 0; i < p->count; i++)
     cmd_plan_planned_json(&json, &p->planned[i]);

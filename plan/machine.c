@@ -39,6 +39,42 @@ void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work 
   machine->work[used] = *work;
 }
 
+void trm_machine_copy(struct trm_machine *to, const struct trm_machine *machine)
+{
+  *to = *machine;
+  to->work = NULL;
+  to->works = 0;
+  to->capacity = 0;
+  for (int i = 0; i < machine->works; i++)
+    trm_machine_add(to, &machine->work[i]);
+}
+
+static struct trm_machine_work *machine_find_work(const struct trm_machine *machine, const char *name, double flop,
+                                                  double bytes)
+{
+  for (int i = 0; i < machine->works; i++) {
+    struct trm_machine_work *work = &machine->work[i];
+    if (strcmp(work->name, name) == 0 && work->flop == flop && work->bytes == bytes)
+      return work;
+  }
+  return NULL;
+}
+
+void trm_machine_merge(struct trm_machine *machine, const struct trm_machine *other)
+{
+  for (int i = 0; i < other->works; i++) {
+    const struct trm_machine_work *from = &other->work[i];
+    struct trm_machine_work *to = machine_find_work(machine, from->name, from->flop, from->bytes);
+    if (to) {
+      to->forward_s = fmin(to->forward_s, from->forward_s);
+      to->backward_s = fmin(to->backward_s, from->backward_s);
+    } else {
+      trm_machine_add(machine, from);
+    }
+  }
+  machine->message_bytes_per_s = fmax(machine->message_bytes_per_s, other->message_bytes_per_s);
+}
+
 static int machine_compare_values(const void *a, const void *b)
 {
   const double one = *(const double *)a, two = *(const double *)b;
@@ -104,12 +140,7 @@ bool trm_machine_knows(const struct trm_machine *machine, const char *name)
 
 bool trm_machine_has(const struct trm_machine *machine, const char *name, double flop, double bytes)
 {
-  for (int i = 0; i < machine->works; i++) {
-    const struct trm_machine_work *work = &machine->work[i];
-    if (strcmp(work->name, name) == 0 && work->flop == flop && work->bytes == bytes)
-      return true;
-  }
-  return false;
+  return machine_find_work(machine, name, flop, bytes) != NULL;
 }
 
 /* -- the file */

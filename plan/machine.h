@@ -43,6 +43,11 @@ int trm_machine_read(struct trm_machine *machine, const char *path);
 int trm_machine_write(const struct trm_machine *machine, const char *path);
 
 void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work *work);
+/* Copies the machine with its work. Release with trm_machine_free. */
+void trm_machine_copy(struct trm_machine *to, const struct trm_machine *machine);
+/* Merges another measurement of the machine: of work that both have, the shorter times stay, since other processes only
+ * add to them. */
+void trm_machine_merge(struct trm_machine *machine, const struct trm_machine *other);
 /* Seconds of work of this name and size: as measured, or scaled from the measurement of the nearest size (then nearest
  * bytes); 0 if nothing of that name was measured. backward: seconds of the backward pass; may be NULL. */
 double trm_machine_seconds(const struct trm_machine *machine, const char *name, double flop, double bytes,

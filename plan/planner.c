@@ -1,6 +1,7 @@
 #include "plan/planner.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,12 +57,18 @@ int trm_planner_open(struct trm_planner *planner, const struct trm_options *opti
   return trm_model_set_values(&planner->full_model, options->train.activations);
 }
 
+static void planner_clear(struct trm_planner *p)
+{
+  for (int i = 0; i < p->refusals; i++)
+    trm_free(p->refused[i].reason);
+  p->refusals = p->count = 0;
+}
+
 void trm_planner_close(struct trm_planner *p)
 {
   trm_device_batch_free(&p->device_batch);
   trm_host_batch_free(&p->batch);
-  for (int i = 0; i < p->refusals; i++)
-    trm_free(p->refused[i].reason);
+  planner_clear(p);
   trm_free(p->refused);
   trm_free(p->planned);
   if (p->full_model.layer)
@@ -202,24 +209,108 @@ static int planner_compare(const void *a, const void *b)
   return (x->memory.total > y->memory.total) - (x->memory.total < y->memory.total);
 }
 
-int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench)
+/* Fills in all layouts in order of tensor ranks, stages, schedules and levels; measures what the machine lacks. */
+static int planner_fill(struct trm_planner *p, struct trm_machine_bench *bench)
 {
-  const int ranks = planner->job.ranks;
-  trm_device_batch_create(&planner->device_batch, planner->job.modules->device, &planner->full_model);
+  const int ranks = p->job.ranks;
+  planner_clear(p);
   if (bench) {
     struct trm_optimizer optimizer;
-    TRM_CHECK(trm_optimizer_create(&optimizer, planner->job.options, &planner->full_model));
-    TRM_CHECK(trm_machine_measure_arrays(planner->machine, bench, &optimizer));
-    TRM_CHECK(planner_measure(planner, bench, (size_t)planner->job.options->train.batch, &planner->full_model, 1));
+    TRM_CHECK(trm_optimizer_create(&optimizer, p->job.options, &p->full_model));
+    TRM_CHECK(trm_machine_measure_arrays(p->machine, bench, &optimizer));
+    TRM_CHECK(planner_measure(p, bench, (size_t)p->job.options->train.batch, &p->full_model, 1));
   }
   for (int tensors = 1; tensors <= ranks; tensors++)
     for (int stages = 1; tensors * stages <= ranks; stages++)
       if (ranks % (tensors * stages) == 0)
-        TRM_CHECK(planner_add_grid(planner, bench, ranks / tensors / stages, stages, tensors));
-  if (planner->count == 0)
-    return trm_error(TRM_USAGE, "plan: no layout for %d ranks: %s", ranks,
-                     planner->refusals ? planner->refused[0].reason : "");
-  qsort(planner->planned, (size_t)planner->count, sizeof *planner->planned, planner_compare);
+        TRM_CHECK(planner_add_grid(p, bench, ranks / tensors / stages, stages, tensors));
+  if (p->count == 0)
+    return trm_error(TRM_USAGE, "plan: no layout for %d ranks: %s", ranks, p->refusals ? p->refused[0].reason : "");
+  return TRM_OK;
+}
+
+static int planner_find_fastest(const struct trm_planner *p)
+{
+  int fastest = 0;
+  for (int i = 1; i < p->count; i++)
+    if (planner_compare(&p->planned[i], &p->planned[fastest]) < 0)
+      fastest = i;
+  return fastest;
+}
+
+/* -- measurements */
+
+#define AGREEMENT 0.03 /* of two measurements on a machine without other work */
+#define MARGIN 0.05    /* of the model; tests/bench/plan_vs_train.sh compares it with runs */
+
+static void planner_use(struct trm_planner *p, struct trm_machine *machine)
+{
+  p->machine = machine;
+  p->job.machine = machine;
+}
+
+/* Measures what `known` lacks, merges it into the machine, and sets *fastest_s. */
+static int planner_measure_round(struct trm_planner *p, struct trm_machine_bench *bench,
+                                 const struct trm_machine *known, double *fastest_s)
+{
+  struct trm_machine *const machine = p->machine, measured;
+  trm_machine_copy(&measured, known);
+  planner_use(p, &measured);
+  const int status = planner_fill(p, bench);
+  planner_use(p, machine);
+  trm_machine_merge(machine, &measured);
+  trm_machine_free(&measured);
+  if (status == TRM_OK)
+    *fastest_s = p->planned[planner_find_fastest(p)].time.step_s;
+  return status;
+}
+
+static int planner_measure_machine(struct trm_planner *p, struct trm_machine_bench *bench)
+{
+  const double limit = bench->seconds;
+  double seconds[TRM_PLAN_ROUNDS];
+  struct trm_machine known;
+  trm_machine_copy(&known, p->machine);
+  int status = TRM_OK;
+  p->spread = INFINITY;
+  while (status == TRM_OK && p->rounds < TRM_PLAN_ROUNDS && p->spread > AGREEMENT) {
+    bench->seconds = bench->spent + limit;
+    status = planner_measure_round(p, bench, &known, &seconds[p->rounds]);
+    if (status != TRM_OK)
+      break;
+    double sorted[TRM_PLAN_ROUNDS];
+    p->rounds++;
+    memcpy(sorted, seconds, sizeof sorted);
+    trm_quantile(sorted, (size_t)p->rounds, 0); /* sorts */
+    p->spread = p->rounds > 1 ? (sorted[1] - sorted[0]) / sorted[0] : INFINITY;
+  }
+  trm_machine_free(&known);
+  return status;
+}
+
+/* Puts the first of the layouts that are as good as the fastest first, and the others in the order of their times. */
+static void planner_sort(struct trm_planner *p)
+{
+  const struct trm_planned fastest = p->planned[planner_find_fastest(p)];
+  int best = -1;
+  for (int i = 0; i < p->count; i++)
+    if (p->planned[i].fits == fastest.fits && p->planned[i].time.step_s <= (1 + MARGIN) * fastest.time.step_s) {
+      p->equals += best >= 0;
+      best = best < 0 ? i : best;
+    }
+  const struct trm_planned first = p->planned[best];
+  p->planned[best] = p->planned[0];
+  p->planned[0] = first;
+  qsort(p->planned + 1, (size_t)(p->count - 1), sizeof *p->planned, planner_compare);
+}
+
+int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench)
+{
+  trm_device_batch_create(&planner->device_batch, planner->job.modules->device, &planner->full_model);
+  if (bench)
+    TRM_CHECK(planner_measure_machine(planner, bench));
+  TRM_CHECK(planner_fill(planner, NULL));
+  planner_sort(planner);
   return TRM_OK;
 }
 

@@ -6,6 +6,8 @@
 #include "plan/hybrid.h"
 #include "plan/layout.h"
 
+enum { TRM_PLAN_ROUNDS = 5 }; /* measurements of the machine, at most */
+
 struct trm_planned {
   struct trm_layout layout;
   struct trm_layout_memory memory;
@@ -27,8 +29,11 @@ struct trm_planner {
   struct trm_model full_model;
   struct trm_host_batch batch;
   struct trm_device_batch device_batch;
-  struct trm_planned *planned;    /* (count) the fastest first; those that do not fit last */
+  struct trm_planned *planned;    /* (count) the best first, the others by their time; those that do not fit last */
   int count;
+  int equals;                     /* other layouts as good as the best */
+  int rounds;                     /* measurements; 0: none */
+  double spread;                  /* of the time of the fastest layout: (second shortest - shortest) / shortest */
   struct trm_refused *refused;    /* (refusals) */
   int refusals;
   size_t planned_capacity, refused_capacity;
@@ -45,7 +50,10 @@ struct trm_planner_request {
  * or contradict one another. To be closed in any case. */
 int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_modules *modules,
                      const struct trm_planner_request *request, struct trm_machine *machine);
-/* Fills planned and refused. bench: measures what the machine lacks, and adds it; NULL: no measurements. */
+/* Fills planned and refused. bench: measures what the machine lacks, and adds it; NULL: no measurements. It is measured
+ * until two measurements agree within 3 %, or TRM_PLAN_ROUNDS times. Layouts within 5 % of the fastest are equal, for
+ * the model's own errors are larger; of these the best has the fewest tensor ranks, then the fewest stages, then the
+ * lowest level of parallel.zero. */
 int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench);
 void trm_planner_close(struct trm_planner *planner);
 

@@ -45,6 +45,9 @@ arrays() {
   echo "$(figure gpt4.json "$@" parameters) + $(figure gpt4.json "$@" gradients) + $(figure gpt4.json "$@" states)"
 }
 whole=$(sed 's/"layouts".*//' gpt4.json > head.json && json_number parameters head.json) # bytes of the model's weights
+times=$(json_number measurements head.json)
+holds "$times >= 2 && $times <= 5 && $(json_number equal_to_best head.json) >= 0" "the machine is measured 2 to 5 times"
+holds "$(json_number spread head.json) <= 0.03 || $times == 5" "until two measurements agree"
 [ -n "$(figure gpt4.json 4 1 1 3 total)" ] || fail "no layout of four ranks with zero 3"
 holds "$(arrays 4 1 1 0) >= 16 * $whole" "a rank of four with its own arrays has all of them"
 holds "$(arrays 4 1 1 3) < 0.3 * ($(arrays 4 1 1 0))" "zero 3 divides them"

@@ -290,6 +290,27 @@ static void test_device_layouts(void)
 
 /* Jobs of two kinds of ranks. 120 samples, four layers. A rank of the accelerator takes 4 * 3 s for 30 samples, one of
  * the host 4 * 3 s for 10. Adam's update reads and writes 7 arrays. */
+static void test_merge(void)
+{
+  struct trm_machine machine, other;
+  double backward;
+  trm_machine_create(&machine, 4, 2);
+  trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e6, 100, 1, 7});
+  trm_machine_copy(&other, &machine);
+  other.message_bytes_per_s = 3e9;
+  other.work[0] = (struct trm_machine_work){"linear", 1e6, 100, 2, 5};
+  trm_machine_add(&other, &(struct trm_machine_work){"relu", 0, 64, 3, 4});
+  CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e6, 100, &backward), 1); /* the copy has its own */
+  trm_machine_merge(&machine, &other);
+  CU_ASSERT_EQUAL(machine.works, 2);
+  CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e6, 100, &backward), 1);
+  CU_ASSERT_EQUAL(backward, 5);
+  CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "relu", 0, 64, &backward), 3);
+  CU_ASSERT_EQUAL(machine.message_bytes_per_s, 3e9);
+  trm_machine_free(&other);
+  trm_machine_free(&machine);
+}
+
 static void test_hybrid(void)
 {
   struct fixture f;
@@ -573,7 +594,7 @@ static void test_nodes(void)
 int main(void)
 {
   CU_TestInfo tests[] = {
-    {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"dry_run", test_dry_run},
+    {"merge", test_merge}, {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"dry_run", test_dry_run},
     {"schedules", test_schedules},   {"memory", test_memory},                 {"impossible", test_impossible},
     {"nodes", test_nodes},           {"traffic", test_traffic},               {"tied", test_tied},
     {"layouts on devices", test_device_layouts}, {"measuring devices", test_device_measurements},
