@@ -14,6 +14,7 @@
 #include "core/bfloat16.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 
 enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
@@ -294,17 +295,29 @@ static void onednn_multiply_bf16(const struct trm_gemm *p, const struct block *b
   omp_set_num_threads(before);
 }
 
+struct rounding {
+  const float *from;
+  uint16_t *to;
+  size_t columns, ld, wide;
+};
+
+static void onednn_round_body(const void *context, size_t low, size_t high)
+{
+  const struct rounding *it = context;
+
+  for (size_t i = low; i < high; i++)
+    trm_bf16_narrow(it->to + i * it->wide, it->from + i * it->ld, it->columns);
+}
+
 /* Returns a factor (rows, columns) rounded to bfloat16, with leading dimension *ld, in the buffer. */
 static const uint16_t *onednn_round_factor(struct buffer *buffer, const float *from, size_t rows, size_t columns,
                                            size_t *ld)
 {
-  const size_t wide = (columns + LINE - 1) / LINE * LINE, from_ld = *ld;
+  const size_t wide = (columns + LINE - 1) / LINE * LINE;
   uint16_t *to = onednn_reserve(buffer, rows * wide * sizeof(*to), "a factor in bfloat16");
+  const struct rounding it = {from, to, columns, *ld, wide};
 
-#pragma omp parallel for schedule(static) num_threads(blas_threads) \
-  if (!omp_in_parallel() && rows * columns >= PARALLEL_MIN)
-  for (size_t i = 0; i < rows; i++)
-    trm_bf16_narrow(to + i * wide, from + i * from_ld, columns);
+  trm_parallel_for(rows * columns >= PARALLEL_MIN ? blas_threads : 1, rows, onednn_round_body, &it);
   *ld = wide;
   return to;
 }
@@ -317,7 +330,7 @@ static void onednn_gemm_f32(const struct trm_gemm *p)
 static void onednn_gemm_bf16(const struct trm_gemm *it)
 {
   struct trm_gemm p = *it;
-  struct worker *self = &worker[product_thread()];
+  struct worker *self = &worker[trm_parallel_thread()];
 
   if (p.type_ab == TRM_VALUES_F32 && p.m > 0 && p.n > 0 && p.k > 0) {
     p.a = onednn_round_factor(&self->factor[A], it->a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, &p.lda);

@@ -2,29 +2,18 @@
 #include "blas/product.h"
 
 #include <pthread.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "core/bfloat16.h"
 #include "core/comm.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 
 /* Elements below which one thread copies as fast as several. */
 #define PARALLEL_MIN ((size_t)1 << 15)
 /* Packing a row or column of a block costs about as much as computing this many elements. */
 #define PACKING 8
-
-int product_thread(void)
-{
-#ifdef _OPENMP
-  return omp_get_thread_num();
-#else
-  return 0;
-#endif
-}
 
 /* C = beta * C, for k = 0: libraries refuse a leading dimension of 0. */
 static void product_scale_c(const struct trm_gemm *p)
@@ -90,9 +79,31 @@ static void product_grid(const struct trm_gemm *p, const struct product_limits *
     }
 }
 
+/* A product in a grid of blocks. */
+struct grid {
+  const struct trm_gemm *product;
+  const struct product_limits *limits;
+  product_block *compute;
+  size_t rows, columns;
+};
+
+static void product_blocks_body(const void *context, size_t low, size_t high)
+{
+  const struct grid *it = context;
+
+  for (size_t i = low; i < high; i++) {
+    const struct trm_gemm *p = it->product;
+    struct block block;
+
+    product_interval(p->m, it->limits->row_step, it->rows, i / it->columns, &block.top, &block.bottom);
+    product_interval(p->n, it->limits->column_step, it->columns, i % it->columns, &block.left, &block.right);
+    it->compute(p, &block, trm_parallel_thread());
+  }
+}
+
 void product_run(const struct trm_gemm *p, const struct product_limits *limits, int threads, product_block *compute)
 {
-  size_t rows, columns;
+  struct grid it = {.product = p, .limits = limits, .compute = compute};
 
   if (p->m == 0 || p->n == 0)
     return;
@@ -100,39 +111,32 @@ void product_run(const struct trm_gemm *p, const struct product_limits *limits, 
     product_scale_c(p);
     return;
   }
-  product_grid(p, limits, &rows, &columns);
-  const size_t blocks = rows * columns;
-#ifdef _OPENMP
-  const bool serial = blocks == 1 || threads == 1 || omp_in_parallel();
-  const int caller = omp_get_thread_num();
-#pragma omp parallel for num_threads((size_t)threads < blocks ? threads : (int)blocks) schedule(static, 1) if (!serial)
-#else
-  (void)threads;
-#endif
-  for (size_t i = 0; i < blocks; i++) {
-    struct block block;
-
-    product_interval(p->m, limits->row_step, rows, i / columns, &block.top, &block.bottom);
-    product_interval(p->n, limits->column_step, columns, i % columns, &block.left, &block.right);
-#ifdef _OPENMP
-    compute(p, &block, serial ? caller : omp_get_thread_num());
-#else
-    compute(p, &block, 0);
-#endif
-  }
+  product_grid(p, limits, &it.rows, &it.columns);
+  trm_parallel_for(threads, it.rows * it.columns, product_blocks_body, &it);
 }
 
 /* -- bfloat16 arrays with products of float32 */
 
+struct widening {
+  const trm_bf16 *from;
+  float *to;
+  size_t columns, ld;
+};
+
+static void product_widen_body(const void *context, size_t low, size_t high)
+{
+  const struct widening *it = context;
+
+  for (size_t i = low; i < high; i++)
+    trm_bf16_widen(it->to + i * it->columns, it->from + i * it->ld, it->columns);
+}
+
 /* Widens a matrix (rows, columns) to to (rows, columns), packed. */
 static const float *product_widen(const trm_bf16 *from, size_t rows, size_t columns, size_t *ld, int threads, float *to)
 {
-  const size_t from_ld = *ld;
+  const struct widening it = {from, to, columns, *ld};
 
-  (void)threads;
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows * columns >= PARALLEL_MIN && !omp_in_parallel())
-  for (size_t i = 0; i < rows; i++)
-    trm_bf16_widen(to + i * columns, from + i * from_ld, columns);
+  trm_parallel_for(rows * columns >= PARALLEL_MIN ? threads : 1, rows, product_widen_body, &it);
   *ld = columns;
   return to;
 }

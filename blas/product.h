@@ -41,7 +41,7 @@ struct product_limits {
   size_t row_step, column_step; /* blocks begin at multiples of these rows and columns of C; 0: at the first alone */
 };
 
-/* Computes a product with up to `threads` threads; inside a parallel region with the calling thread. In a block k is at
+/* Computes a product with up to `threads` threads; inside a parallel loop with the calling thread. In a block k is at
  * least 1: products with k = 0 are computed here. */
 void product_run(const struct trm_gemm *p, const struct product_limits *limits, int threads, product_block *compute);
 
@@ -49,6 +49,3 @@ void product_run(const struct trm_gemm *p, const struct product_limits *limits, 
  * rounded from there. */
 void product_run_widened(const struct trm_gemm *p, const struct product_limits *limits, int threads,
                          product_block *compute);
-
-/* Returns the number of this thread in its parallel region, 0 outside of one. */
-int product_thread(void);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/random.h"
 #include "core/status.h"
 #include "datasets/import.h"
@@ -40,18 +41,32 @@ static void clusters_draw_sample(const struct clusters *c, uint32_t split, uint6
                                                     sample * c->features + i);
 }
 
+/* Samples from `first` on. */
+struct drawing {
+  const struct clusters *clusters;
+  uint32_t split;
+  uint64_t first;
+};
+
+static void clusters_draw_body(const void *context, size_t low, size_t high)
+{
+  const struct drawing *it = context;
+  const struct clusters *c = it->clusters;
+  for (size_t i = low; i < high; i++) {
+    const uint64_t sample = it->first + i;
+    clusters_draw_sample(c, it->split, sample, c->x + i * c->features);
+    c->class[i] = (int32_t)(sample % c->clusters / (c->clusters / c->classes));
+  }
+}
+
 static int clusters_draw_split(const struct clusters *c, struct trm_data_writer *writer, uint32_t split,
                                uint64_t samples)
 {
   TRM_CHECK(trm_data_writer_split(writer, split == 0 ? "train" : "test"));
   for (uint64_t first = 0; first < samples; first += CHUNK) {
     const int count = (int)(samples - first < CHUNK ? samples - first : CHUNK);
-#pragma omp parallel for schedule(static)
-    for (int i = 0; i < count; i++) {
-      const uint64_t sample = first + (uint64_t)i;
-      clusters_draw_sample(c, split, sample, c->x + (size_t)i * c->features);
-      c->class[i] = (int32_t)(sample % c->clusters / (c->clusters / c->classes));
-    }
+    const struct drawing drawing = {c, split, first};
+    trm_parallel_for(trm_parallel_default(), (size_t)count, clusters_draw_body, &drawing);
     const struct trm_data_rows rows = {.rows = (size_t)count, .floats = c->x, .target_class = c->class};
     TRM_CHECK(trm_data_writer_append(writer, &rows));
   }

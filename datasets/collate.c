@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "loader.h"
 
 /* Rows, and bytes per row, that are prefetched: shuffled rows are far apart, so hardware does not prefetch them. */
@@ -129,6 +130,26 @@ static void collate_csr_find(const struct source *from, uint64_t low, size_t row
   }
 }
 
+/* Rows that are copied. */
+struct csr_copies {
+  const struct store *store;
+  struct trm_host_batch *batch;
+  const size_t *row; /* in the store */
+  size_t before;     /* rows of the batch */
+};
+
+static void collate_csr_body(const void *context, size_t low, size_t high)
+{
+  const struct csr_copies *it = context;
+  const struct trm_host_batch *batch = it->batch;
+  for (size_t i = low; i < high; i++) {
+    const size_t n = it->before + i, to = (size_t)batch->starts[n], count = (size_t)batch->starts[n + 1] - to;
+    const int64_t start = it->store->starts[it->row[i]];
+    memcpy(batch->columns + to, it->store->columns + start, count * sizeof *batch->columns);
+    memcpy(batch->values + to, it->store->values + start, count * sizeof *batch->values);
+  }
+}
+
 static void collate_csr(const struct source *from, uint64_t low, size_t rows, struct trm_host_batch *batch)
 {
   const struct store *store = from->store;
@@ -144,27 +165,45 @@ static void collate_csr(const struct source *from, uint64_t low, size_t rows, st
   size_t values_capacity = batch->entries_capacity; /* columns and values grow together */
   GROW(batch, columns, entries_capacity, old, entries + 1); /* not NULL, even if rows have no entries */
   batch->values = trm_grow(batch->values, &values_capacity, old, entries + 1, sizeof *batch->values, "a batch: values");
-  const int threads = collate_threads(from->loader, (entries - old) * (sizeof(int32_t) + sizeof(float)));
-  (void)threads; /* without OpenMP */
-#pragma omp parallel for num_threads(threads)
-  for (size_t i = 0; i < rows; i++) {
-    const size_t to = (size_t)batch->starts[before + i], count = (size_t)batch->starts[before + i + 1] - to;
-    const int64_t start = store->starts[source[i]];
-    memcpy(batch->columns + to, store->columns + start, count * sizeof *batch->columns);
-    memcpy(batch->values + to, store->values + start, count * sizeof *batch->values);
-  }
+  trm_parallel_for(collate_threads(from->loader, (entries - old) * (sizeof(int32_t) + sizeof(float))), rows,
+                   collate_csr_body, &(struct csr_copies){store, batch, source, before});
   trm_free(source);
+}
+
+/* Rows low to low + rows of an epoch's order, `before` rows of the batch before them. */
+struct row_copies {
+  const struct source *from;
+  uint64_t low;
+  size_t rows, before;
+  struct trm_host_batch *batch;
+};
+
+/* Intervals are of groups of PREFETCH_ROWS rows. */
+static void collate_rows_body(const void *context, size_t first, size_t last)
+{
+  const struct row_copies *it = context;
+  const struct loader *loader = it->from->loader;
+  const struct store *store = it->from->store;
+  for (size_t i = first * PREFETCH_ROWS; i < it->rows && i < last * PREFETCH_ROWS; i += PREFETCH_ROWS) {
+    size_t k[PREFETCH_ROWS], row[PREFETCH_ROWS];
+    const size_t some = it->rows - i < PREFETCH_ROWS ? it->rows - i : PREFETCH_ROWS;
+    collate_rows_find(it->from, it->low + i, some, k, row);
+    for (size_t n = 0; n < some; n++)
+      collate_prefetch(collate_row_x(loader, store, k[n], row[n]), loader->row_bytes);
+    for (size_t n = 0; n < some; n++)
+      if (loader->head.kind == TRM_DATA_TOKENS)
+        collate_tokens(loader, collate_row_x(loader, store, k[n], row[n]), it->before + i + n, it->batch);
+      else
+        collate_dense(loader, store, it->low + i + n, k[n], row[n], it->before + i + n, it->batch);
+  }
 }
 
 static void collate_rows(const struct source *from, uint64_t low, uint64_t high, struct trm_host_batch *batch)
 {
   const struct loader *loader = from->loader;
-  const struct store *store = from->store;
   const size_t rows = (size_t)(high - low), before = batch->rows, all = before + rows;
   const bool tokens = loader->head.kind == TRM_DATA_TOKENS;
   const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);
-  const int threads = collate_threads(loader, rows * width * sizeof(float));
-  (void)threads; /* without OpenMP */
   if (tokens) {
     GROW(batch, tokens, tokens_capacity, before * loader->context, all * loader->context);
     GROW(batch, target_class, class_capacity, before * loader->context, all * loader->context);
@@ -178,19 +217,8 @@ static void collate_rows(const struct source *from, uint64_t low, uint64_t high,
   }
   if (!tokens)
     GROW(batch, dense, dense_capacity, before * width, all * width);
-#pragma omp parallel for num_threads(threads)
-  for (size_t i = 0; i < rows; i += PREFETCH_ROWS) {
-    size_t k[PREFETCH_ROWS], row[PREFETCH_ROWS];
-    const size_t some = rows - i < PREFETCH_ROWS ? rows - i : PREFETCH_ROWS;
-    collate_rows_find(from, low + i, some, k, row);
-    for (size_t n = 0; n < some; n++)
-      collate_prefetch(collate_row_x(loader, store, k[n], row[n]), loader->row_bytes);
-    for (size_t n = 0; n < some; n++)
-      if (tokens)
-        collate_tokens(loader, collate_row_x(loader, store, k[n], row[n]), before + i + n, batch);
-      else
-        collate_dense(loader, store, low + i + n, k[n], row[n], before + i + n, batch);
-  }
+  trm_parallel_for(collate_threads(loader, rows * width * sizeof(float)), (rows + PREFETCH_ROWS - 1) / PREFETCH_ROWS,
+                   collate_rows_body, &(struct row_copies){from, low, rows, before, batch});
   batch->rows = all;
 }
 

@@ -2,6 +2,7 @@
 #include "datasets/digits.h"
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "datasets/import.h"
 
@@ -9,15 +10,30 @@
 #define PIXELS ((size_t)TRM_DIGIT_SIDE * TRM_DIGIT_SIDE)
 #define MAX_SAMPLES ((uint64_t)1 << 31) /* of a split: 1.6 TB, and the random streams of labels stay apart */
 
+/* Samples from `first` on. */
+struct drawing {
+  uint64_t seed;
+  uint32_t split;
+  uint64_t first;
+  uint8_t *pixels;
+  int32_t *digit;
+};
+
+static void digits_draw_body(const void *context, size_t low, size_t high)
+{
+  const struct drawing *it = context;
+  for (size_t i = low; i < high; i++)
+    it->digit[i] = trm_digit_draw(it->seed, it->split, it->first + i, it->pixels + i * PIXELS);
+}
+
 static int digits_split_draw(struct trm_data_writer *writer, uint64_t seed, uint32_t split, uint64_t samples,
                              uint8_t *pixels, int32_t *digit)
 {
   TRM_CHECK(trm_data_writer_split(writer, split == 0 ? "train" : "test"));
   for (uint64_t first = 0; first < samples; first += CHUNK) {
     const int count = (int)(samples - first < CHUNK ? samples - first : CHUNK);
-#pragma omp parallel for schedule(static)
-    for (int i = 0; i < count; i++)
-      digit[i] = trm_digit_draw(seed, split, first + (uint64_t)i, pixels + (size_t)i * PIXELS);
+    const struct drawing drawing = {seed, split, first, pixels, digit};
+    trm_parallel_for(trm_parallel_default(), (size_t)count, digits_draw_body, &drawing);
     const struct trm_data_rows rows = {.rows = (size_t)count, .bytes = pixels, .target_class = digit};
     TRM_CHECK(trm_data_writer_append(writer, &rows));
   }

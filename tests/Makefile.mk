@@ -47,6 +47,7 @@ trm_test_programs += \
 	tests/unit/test_optimizer \
 	tests/unit/test_options \
 	tests/unit/test_param_server \
+	tests/unit/test_parallel \
 	tests/unit/test_pipeline \
 	tests/unit/test_pipeline_versions \
 	tests/unit/test_plan \
@@ -198,6 +199,7 @@ tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
 tests_unit_test_onnx_SOURCES = tests/unit/test_onnx.c $(trm_test_nn)
 tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_extra)
 trm_test_stage = tests/unit/pipeline_stage.h tests/unit/ranks.h $(trm_test_nn)
+tests_unit_test_parallel_SOURCES = tests/unit/test_parallel.c $(trm_program_extra)
 tests_unit_test_pipeline_SOURCES = tests/unit/test_pipeline.c $(trm_test_stage)
 tests_unit_test_pipeline_versions_SOURCES = tests/unit/test_pipeline_versions.c $(trm_test_stage)
 tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(trm_test_reference)

@@ -55,5 +55,5 @@ only 'protobuf-c' 'src/exchange/[a-z_]*\.[ch]'
 only 'zlib\.h' 'datasets/[a-z0-9_]*\.c'
 only 'sodium\.h' 'src/core/[a-z0-9_]*\.c'
 only 'openssl' 'src/core/chunk_cipher\.c'
-only 'omp\.h' '(kernels/cpu|blas|datasets)/[a-z0-9_]*\.[ch]'
+only 'omp\.h' 'src/core/parallel\.c|kernels/cpu/conv_onednn[a-z_]*\.c|blas/(openblas|onednn)\.c'
 finish

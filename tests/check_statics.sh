@@ -13,6 +13,10 @@ src/core/context.c current                    # current context; a scheduler swi
 src/core/log.c lock                           # the terminal is the process's
 src/core/log.c progress_line                  # the line on the terminal
 src/core/memory.c allocated_bytes             # counts the process's memory
+src/core/parallel.c parallel_inside           # of a thread
+src/core/parallel.c parallel_number           # the same
+src/core/parallel.c parallel_key              # each thread has its own pool
+src/core/parallel.c parallel_once             # the same
 src/core/security.c process                   # keys are of the process: its ranks read the same files
 src/core/signature.c process                  # the same
 src/core/status.c abort_hook                  # how the process ends

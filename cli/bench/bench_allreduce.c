@@ -6,6 +6,7 @@
 #include "cli/bench/bench_collective.h"
 #include "cli/bench/bench_shared.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 
 static const char usage[] =
@@ -58,21 +59,27 @@ static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat),
                                           {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
                                           END_OF_FLAGS};
 
+static void bench_allreduce_memory_body(const void *context, size_t low, size_t high)
+{
+  const struct reduction *r = context;
+  float *restrict v = (float *)r->pool.data;
+  const float *restrict g = v + r->pool.bytes / 2 / sizeof(float);
+#pragma omp simd
+  for (size_t i = low; i < high; i++)
+    v[i] += 0.5f * g[i];
+}
+
 /* Reads two arrays and writes one of them, 3 floats an element, on all ranks at a time. */
 static double bench_allreduce_memory_rate(struct reduction *r)
 {
   enum { ROUNDS = 5 };
   const size_t n = r->pool.bytes / 2 / sizeof(float);
-  float *restrict v = (float *)r->pool.data;
-  const float *restrict g = v + n;
   double seconds[ROUNDS], floats = 3.0 * (double)n;
   bench_pool_fill(&r->pool, 0);
   for (int k = 0; k < ROUNDS; k++) {
     r->comm->ops->barrier(r->comm);
     const double begin = r->comm->ops->clock(r->comm);
-#pragma omp parallel for simd schedule(static) num_threads(r->job->device.threads)
-    for (size_t i = 0; i < n; i++)
-      v[i] += 0.5f * g[i];
+    trm_parallel_for(r->job->device.threads, n, bench_allreduce_memory_body, r);
     seconds[k] = r->comm->ops->clock(r->comm) - begin;
   }
   bench_slowest(r->comm, seconds, ROUNDS);

@@ -6,6 +6,7 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/bench_run.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 
 static const char usage[] =
@@ -96,19 +97,25 @@ static void bench_step_close_roofline(struct roofline *l)
   trm_free(l->slice_s);
 }
 
+static void bench_step_memory_body(const void *context, size_t low, size_t high)
+{
+  const struct roofline *l = context;
+  float *restrict w = l->array[0], *restrict v = l->array[1];
+  const float *restrict g = l->array[2];
+#pragma omp simd
+  for (size_t i = low; i < high; i++) {
+    v[i] = 0.5f * v[i] + g[i];
+    w[i] -= 0.5f * v[i];
+  }
+}
+
 /* Reads three arrays and writes two of them, as momentum does: memory traffic of 5 floats per element. */
 static double bench_step_time_memory(struct roofline *l, size_t n)
 {
   struct trm_comm *comm = l->run->comm;
-  float *restrict w = l->array[0], *restrict v = l->array[1];
-  const float *restrict g = l->array[2];
   comm->ops->barrier(comm);
   const double begin = comm->ops->clock(comm);
-#pragma omp parallel for simd schedule(static) num_threads(l->run->device.threads)
-  for (size_t i = 0; i < n; i++) {
-    v[i] = 0.5f * v[i] + g[i];
-    w[i] -= 0.5f * v[i];
-  }
+  trm_parallel_for(l->run->device.threads, n, bench_step_memory_body, l);
   return comm->ops->clock(comm) - begin;
 }
 

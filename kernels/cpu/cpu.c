@@ -5,12 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "core/comm.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "kernels/composed_kernels.h"
 #include "kernels/cpu/conv.h"
@@ -23,12 +20,7 @@
 static int cpu_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
 {
   (void)index; /* all processors of a node are one device; ranks divide its threads */
-#ifdef _OPENMP
-  device->threads = threads > 0 ? threads : omp_get_max_threads();
-#else
-  (void)threads; /* without OpenMP one thread computes */
-  device->threads = 1;
-#endif
+  device->threads = threads > 0 ? threads : trm_parallel_default();
   TRM_CHECK(blas->open(device->threads));
   device->blas = blas;
   device->host_memory = true;
@@ -131,38 +123,35 @@ void cpu_fail(struct trm_device *device, const char *format, ...)
 
 int cpu_thread(void)
 {
-#ifdef _OPENMP
-  return omp_get_thread_num();
-#else
-  return 0;
-#endif
+  return trm_parallel_thread();
+}
+
+/* A loop in granules. */
+struct granules {
+  cpu_body *body;
+  const void *arguments;
+  size_t n, granule;
+};
+
+static void cpu_granules_body(const void *context, size_t low, size_t high)
+{
+  const struct granules *it = context;
+
+  low *= it->granule;
+  high = high * it->granule < it->n ? high * it->granule : it->n;
+  if (low < high)
+    it->body(it->arguments, low, high);
 }
 
 void cpu_for(const struct trm_device *device, size_t n, size_t granule, double work, cpu_body *body,
              const void *arguments)
 {
-#ifdef _OPENMP
-  const size_t granules = (n + granule - 1) / granule;
-  const int threads = granules < (size_t)device->threads ? (int)granules : device->threads;
+  const struct granules it = {body, arguments, n, granule};
 
-  if (threads > 1 && (double)n * work >= CPU_PARALLEL_WORK) {
-#pragma omp parallel num_threads(threads)
-    {
-      size_t low, high;
-
-      trm_interval(granules, (size_t)omp_get_num_threads(), (size_t)omp_get_thread_num(), &low, &high);
-      low *= granule;
-      high = high * granule < n ? high * granule : n;
-      if (low < high)
-        body(arguments, low, high);
-    }
-    return;
-  }
-#else
-  (void)device, (void)granule, (void)work;
-#endif
-  if (n > 0)
-    body(arguments, 0, n);
+  if ((double)n * work < CPU_PARALLEL_WORK)
+    trm_parallel_for(1, n, body, arguments);
+  else
+    trm_parallel_for(device->threads, (n + granule - 1) / granule, cpu_granules_body, &it);
 }
 
 #define CPU_SLOT(slot, type) .slot = cpu_##slot,

@@ -12,6 +12,8 @@ libtrireme_la_SOURCES += \
 	src/core/axis_shared.h \
 	src/core/axis_sharding.c \
 	src/core/axis_sharding.h \
+	src/core/parallel.c \
+	src/core/parallel.h \
 	src/core/background.c \
 	src/core/background.h \
 	src/core/bfloat16.c \

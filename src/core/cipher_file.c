@@ -6,12 +6,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/cipher_header.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 
 bool cipher_file_detect(const char *path)
@@ -126,6 +128,22 @@ static int cipher_chunks_read_part(const struct cipher_file *file, int begin, in
   return TRM_OK;
 }
 
+/* Chunks that the file's threads read. */
+struct chunks {
+  const struct cipher_file *file;
+  uint64_t first, count;
+  uint8_t *to;
+  _Atomic bool *failed;
+};
+
+static void cipher_chunks_body(const void *context, size_t low, size_t high)
+{
+  const struct chunks *it = context;
+  for (size_t t = low; t < high; t++)
+    if (cipher_chunks_read_part(it->file, (int)t, it->file->threads, it->first, it->count, it->to) != TRM_OK)
+      atomic_store(it->failed, true);
+}
+
 /* Reads `count` chunks. */
 static int cipher_chunks_read(const struct cipher_file *file, uint64_t first, uint64_t count, uint8_t *to)
 {
@@ -133,12 +151,11 @@ static int cipher_chunks_read(const struct cipher_file *file, uint64_t first, ui
   const int threads = file->threads;
   if (threads == 1 || count < FEW)
     return cipher_chunks_read_part(file, 0, 1, first, count, to);
-  bool good = true;
-#pragma omp parallel for num_threads(threads) reduction(&& : good)
-  for (int t = 0; t < threads; t++)
-    good = good && cipher_chunks_read_part(file, t, threads, first, count, to) == TRM_OK;
+  _Atomic bool failed = false;
+  const struct chunks chunks = {file, first, count, to, &failed};
+  trm_parallel_for(threads, (size_t)threads, cipher_chunks_body, &chunks);
   /* other threads' messages are lost: after a failure this thread reads */
-  return good ? TRM_OK : cipher_chunks_read_part(file, 0, 1, first, count, to);
+  return failed ? cipher_chunks_read_part(file, 0, 1, first, count, to) : TRM_OK;
 }
 
 /* Writes the current chunk if it was changed. The number of the write makes the nonce: unique, since the key belongs to

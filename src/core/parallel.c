@@ -1,0 +1,280 @@
+#define _GNU_SOURCE
+#include "core/parallel.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "core/comm.h"
+#include "core/memory.h"
+
+enum { CACHE_LINE = 64, PAUSES = 32 }; /* pauses between looks at the clock */
+#define SPIN_S 100e-6   /* waiting for longer is sleeping */
+#define WINDOW_S 20e-3  /* between looks at the process' involuntary context switches */
+#define SWITCHES 200    /* a second, at least: other processes take its cores */
+#define PASSIVE_S 0.5   /* then sleeping at once, for so long */
+
+struct pool;
+
+struct worker {
+  _Alignas(CACHE_LINE) _Atomic unsigned task; /* number of the loop that it is to compute */
+  _Atomic bool sleeps;
+  struct pool *pool;
+  int number; /* from 1 */
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+};
+
+/* The threads of one that begins loops, and its loop. */
+struct pool {
+  struct worker **worker; /* (workers) */
+  int workers;
+  size_t capacity;
+  trm_parallel_body *body; /* NULL: the threads end */
+  const void *context;
+  size_t n;
+  int threads;
+  _Alignas(CACHE_LINE) _Atomic int running; /* workers that compute */
+  _Atomic bool sleeps, passive;
+  pthread_mutex_t lock;
+  pthread_cond_t done;
+  double looked_at, passive_until; /* seconds */
+  long switches;
+};
+
+static _Thread_local int parallel_number;
+static _Thread_local bool parallel_inside;
+static pthread_key_t parallel_key;
+static pthread_once_t parallel_once = PTHREAD_ONCE_INIT;
+
+static double parallel_clock(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void parallel_pause(void)
+{
+#if defined __x86_64__ || defined __i386__
+  __builtin_ia32_pause();
+#endif
+}
+
+/* -- waiting */
+
+static bool parallel_is_zero(const void *of)
+{
+  return atomic_load((const _Atomic int *)of) == 0;
+}
+
+struct next_task {
+  const struct worker *worker;
+  unsigned seen;
+};
+
+static bool parallel_has_task(const void *of)
+{
+  const struct next_task *next = of;
+  return atomic_load(&next->worker->task) != next->seen;
+}
+
+/* Returns true as soon as ready(of), false after a short time. */
+static bool parallel_spin(bool (*ready)(const void *of), const void *of)
+{
+  const double begin = parallel_clock();
+  while (!ready(of)) {
+    for (int i = 0; i < PAUSES; i++)
+      parallel_pause();
+    if (parallel_clock() - begin > SPIN_S)
+      return false;
+  }
+  return true;
+}
+
+/* Returns when ready(of). Who makes it so looks at *sleeps afterwards, and signals the condition. */
+static void parallel_wait(const struct pool *pool, bool (*ready)(const void *of), const void *of, _Atomic bool *sleeps,
+                          pthread_mutex_t *lock, pthread_cond_t *condition)
+{
+  if (ready(of) || (!atomic_load_explicit(&pool->passive, memory_order_relaxed) && parallel_spin(ready, of)))
+    return;
+  pthread_mutex_lock(lock);
+  atomic_store(sleeps, true);
+  while (!ready(of))
+    pthread_cond_wait(condition, lock);
+  atomic_store(sleeps, false);
+  pthread_mutex_unlock(lock);
+}
+
+static void parallel_signal(_Atomic bool *sleeps, pthread_mutex_t *lock, pthread_cond_t *condition)
+{
+  if (!atomic_load(sleeps))
+    return;
+  pthread_mutex_lock(lock);
+  pthread_cond_signal(condition);
+  pthread_mutex_unlock(lock);
+}
+
+/* Looks now and then whether other processes take this one's cores. */
+static void parallel_look_around(struct pool *pool)
+{
+  const double now = parallel_clock();
+  struct rusage usage;
+  if (now - pool->looked_at < WINDOW_S || getrusage(RUSAGE_SELF, &usage) != 0)
+    return;
+  if ((double)(usage.ru_nivcsw - pool->switches) >= SWITCHES * (now - pool->looked_at))
+    pool->passive_until = now + PASSIVE_S;
+  atomic_store_explicit(&pool->passive, now < pool->passive_until, memory_order_relaxed);
+  pool->looked_at = now;
+  pool->switches = usage.ru_nivcsw;
+}
+
+/* -- threads */
+
+static void parallel_compute(const struct pool *pool, int number)
+{
+  size_t low, high;
+  trm_interval(pool->n, (size_t)pool->threads, (size_t)number, &low, &high);
+  parallel_inside = true;
+  parallel_number = number;
+  if (low < high)
+    pool->body(pool->context, low, high);
+  parallel_number = 0;
+  parallel_inside = false;
+}
+
+static void *parallel_work(void *context)
+{
+  struct worker *self = context;
+  struct pool *pool = self->pool;
+  struct next_task next = {.worker = self};
+#ifdef _OPENMP
+  omp_set_num_threads(1); /* of libraries, in this thread */
+#endif
+  for (;; next.seen++) {
+    parallel_wait(pool, parallel_has_task, &next, &self->sleeps, &self->lock, &self->wake);
+    if (!pool->body)
+      return NULL;
+    parallel_compute(pool, self->number);
+    if (atomic_fetch_sub(&pool->running, 1) == 1)
+      parallel_signal(&pool->sleeps, &pool->lock, &pool->done);
+  }
+}
+
+static void parallel_begin_task(struct worker *worker)
+{
+  atomic_fetch_add(&worker->task, 1);
+  parallel_signal(&worker->sleeps, &worker->lock, &worker->wake);
+}
+
+/* Returns false if there is no thread to be had. Signals are for the threads that the program began itself. */
+static bool parallel_add_worker(struct pool *pool)
+{
+  struct worker *worker = trm_alloc(sizeof *worker, "threads");
+  sigset_t all, before;
+  worker->pool = pool;
+  worker->number = pool->workers + 1;
+  pthread_mutex_init(&worker->lock, NULL);
+  pthread_cond_init(&worker->wake, NULL);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const bool started = pthread_create(&worker->thread, NULL, parallel_work, worker) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (!started) {
+    trm_free(worker);
+    return false;
+  }
+  pool->worker = trm_grow(pool->worker, &pool->capacity, (size_t)pool->workers, (size_t)pool->workers + 1,
+                          sizeof(struct worker *), "threads");
+  pool->worker[pool->workers++] = worker;
+  return true;
+}
+
+/* Ends the threads of one that ends. */
+static void parallel_close(void *of)
+{
+  struct pool *pool = of;
+  pool->body = NULL;
+  for (int i = 0; i < pool->workers; i++) {
+    parallel_begin_task(pool->worker[i]);
+    pthread_join(pool->worker[i]->thread, NULL);
+    pthread_mutex_destroy(&pool->worker[i]->lock);
+    pthread_cond_destroy(&pool->worker[i]->wake);
+    trm_free(pool->worker[i]);
+  }
+  pthread_mutex_destroy(&pool->lock);
+  pthread_cond_destroy(&pool->done);
+  trm_free(pool->worker);
+  trm_free(pool);
+}
+
+static void parallel_make_key(void)
+{
+  if (pthread_key_create(&parallel_key, parallel_close) != 0)
+    abort();
+}
+
+static struct pool *parallel_pool(void)
+{
+  pthread_once(&parallel_once, parallel_make_key);
+  struct pool *pool = pthread_getspecific(parallel_key);
+  if (!pool) {
+    pool = trm_alloc(sizeof *pool, "threads");
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->done, NULL);
+    pthread_setspecific(parallel_key, pool);
+  }
+  return pool;
+}
+
+/* -- loops */
+
+int trm_parallel_thread(void)
+{
+  return parallel_number;
+}
+
+int trm_parallel_default(void)
+{
+#ifdef _OPENMP
+  return omp_get_max_threads();
+#else
+  const char *text = getenv("OMP_NUM_THREADS");
+  const int wanted = text ? atoi(text) : 0;
+  cpu_set_t set;
+  return wanted > 0 ? wanted : sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+#endif
+}
+
+void trm_parallel_for(int threads, size_t n, trm_parallel_body *body, const void *context)
+{
+  threads = n < (size_t)threads ? (int)n : threads;
+  struct pool *pool = threads > 1 && !parallel_inside ? parallel_pool() : NULL;
+  while (pool && pool->workers < threads - 1 && parallel_add_worker(pool))
+    ;
+  if (!pool || pool->workers == 0) {
+    if (n > 0)
+      body(context, 0, n);
+    return;
+  }
+  pool->body = body;
+  pool->context = context;
+  pool->n = n;
+  pool->threads = threads < pool->workers + 1 ? threads : pool->workers + 1;
+  parallel_look_around(pool);
+  atomic_store(&pool->running, pool->threads - 1);
+  for (int i = 0; i < pool->threads - 1; i++)
+    parallel_begin_task(pool->worker[i]);
+  parallel_compute(pool, 0);
+  parallel_wait(pool, parallel_is_zero, &pool->running, &pool->sleeps, &pool->lock, &pool->done);
+}
