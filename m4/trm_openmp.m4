@@ -4,6 +4,6 @@ AC_OPENMP
 trm_have_openmp=no
 AS_CASE([$ac_cv_prog_c_openmp],
   [unsupported|''], [AS_IF([test "x$enable_openmp" != xno],
-     [AC_MSG_WARN([no OpenMP: every rank will compute with one thread (clang needs libomp-dev)])])],
+     [AC_MSG_WARN([no OpenMP: no oneDNN, and an OpenBLAS made with OpenMP may use threads of its own (clang needs libomp-dev)])])],
   [trm_have_openmp=yes])
 ])

@@ -364,6 +364,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/verify.sh \
 	tests/bench/lib.sh \
 	tests/bench/link.py \
+	tests/bench/busy.sh \
 	tests/bench/calibrate.sh \
 	tests/bench/plan_vs_train.sh \
 	tests/bench/predict.sh \

@@ -61,8 +61,8 @@ const struct conv_plan *conv_plan_find(const struct conv_library *library, const
 void conv_memory_open(struct conv_memory *memory, const struct conv_library *library, const struct conv_plan *plan,
                       char *work);
 void conv_memory_close(struct conv_memory *memory);
-/* Reorders the weights of the forward pass or of that to the data to `to` (array[CONV_KERNEL].bytes) with the threads
- * of OpenMP; returns them in the library's layout: w itself where nothing is to be reordered. */
+/* Reorders the weights of the forward pass or of that to the data to `to` (array[CONV_KERNEL].bytes); returns them in
+ * the library's layout: w itself where nothing is to be reordered. In the calling thread. */
 const void *conv_prepare_kernel(struct conv_library *library, const struct conv_plan *plan, const void *w, void *to);
 /* Runs the primitive on the arrays, CONV_KERNEL as conv_prepare_kernel returns it; in the calling thread. */
 void conv_memory_run(struct conv_memory *memory, dnnl_stream_t stream, const void *const data[CONV_ARRAYS]);

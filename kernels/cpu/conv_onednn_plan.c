@@ -334,8 +334,11 @@ const void *conv_prepare_kernel(struct conv_library *library, const struct conv_
   conv_check(dnnl_memory_create(&user, ONEDNN_VIEW(array->user), library->engine, (void *)w));
   conv_check(dnnl_memory_create(&prepared, conv_view(plan, CONV_KERNEL), library->engine, to));
   const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, user}, {DNNL_ARG_TO, prepared}};
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(1); /* OpenMP's threads would compete with ours */
   conv_check(dnnl_primitive_execute(array->reorder, library->stream[0], 2, arguments));
   conv_check(dnnl_stream_wait(library->stream[0]));
+  omp_set_num_threads(threads);
   dnnl_memory_destroy(user);
   dnnl_memory_destroy(prepared);
   return to;

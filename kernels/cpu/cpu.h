@@ -2,7 +2,7 @@
  *
  * A kernel consists of a body that computes the half-open interval [low, high) of its items (elements, rows or
  * columns), and a function of the contract that passes it to cpu_for, with the call's arguments or a struct of more.
- * The body is compiled for several instruction sets (CPU_CLONES) and contains no OpenMP region, so that the compiler
+ * The body is compiled for several instruction sets (CPU_CLONES) and contains no parallel loop, so that the compiler
  * vectorizes it like any loop.
  *
  * The division of the interval depends on the number of threads, so results must not depend on it: element-wise bodies
