@@ -59,8 +59,8 @@ static void texts(struct trm_device *device)
 {
   static const char *const models[] = {
     "gpt layers=2 heads=2 dim=8 context=12",
-    "embedding 12 | mark a | rms_norm | linear 36 bias=no | rotary heads=3 | attention heads=3 | linear 12 | add a | "
-    "head tied",
+    ("embedding 12 | mark a | rms_norm | linear 36 bias=no | rotary heads=3 | attention heads=3 | linear 12 | add a | "
+     "head tied"),
     "embedding 6 | position | linear 18 | attention heads=1 | layer_norm | linear 18 | attention heads=2 | head"};
   static const size_t first[] = {1, 5, 14}; /* the last one is beyond the context */
   for (size_t m = 0; m < sizeof models / sizeof *models; m++)
