@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <time.h>
 
 #ifdef _OPENMP
@@ -15,13 +14,13 @@
 #endif
 
 #include "core/comm.h"
+#include "core/context.h"
 #include "core/memory.h"
 
 enum { CACHE_LINE = 64, PAUSES = 32 }; /* pauses between looks at the clock */
-#define SPIN_S 100e-6   /* waiting for longer is sleeping */
-#define WINDOW_S 20e-3  /* between looks at the process' involuntary context switches */
-#define SWITCHES 200    /* a second, at least: other processes take its cores */
-#define PASSIVE_S 0.5   /* then sleeping at once, for so long */
+/* Waiting for longer is sleeping. In this time the kernel parts threads that it has put on one core; of threads that
+ * sleep sooner it sees no two ready at a time, and leaves them there. */
+#define SPIN_S 4e-3
 
 struct pool;
 
@@ -45,11 +44,9 @@ struct pool {
   size_t n;
   int threads;
   _Alignas(CACHE_LINE) _Atomic int running; /* workers that compute */
-  _Atomic bool sleeps, passive;
+  _Atomic bool sleeps, oversubscribed; /* oversubscribed: there are fewer cores than threads */
   pthread_mutex_t lock;
   pthread_cond_t done;
-  double looked_at, passive_until; /* seconds */
-  long switches;
 };
 
 static _Thread_local int parallel_number;
@@ -106,7 +103,7 @@ static bool parallel_spin(bool (*ready)(const void *of), const void *of)
 static void parallel_wait(const struct pool *pool, bool (*ready)(const void *of), const void *of, _Atomic bool *sleeps,
                           pthread_mutex_t *lock, pthread_cond_t *condition)
 {
-  if (ready(of) || (!atomic_load_explicit(&pool->passive, memory_order_relaxed) && parallel_spin(ready, of)))
+  if (ready(of) || (!atomic_load_explicit(&pool->oversubscribed, memory_order_relaxed) && parallel_spin(ready, of)))
     return;
   pthread_mutex_lock(lock);
   atomic_store(sleeps, true);
@@ -123,20 +120,6 @@ static void parallel_signal(_Atomic bool *sleeps, pthread_mutex_t *lock, pthread
   pthread_mutex_lock(lock);
   pthread_cond_signal(condition);
   pthread_mutex_unlock(lock);
-}
-
-/* Looks now and then whether other processes take this one's cores. */
-static void parallel_look_around(struct pool *pool)
-{
-  const double now = parallel_clock();
-  struct rusage usage;
-  if (now - pool->looked_at < WINDOW_S || getrusage(RUSAGE_SELF, &usage) != 0)
-    return;
-  if ((double)(usage.ru_nivcsw - pool->switches) >= SWITCHES * (now - pool->looked_at))
-    pool->passive_until = now + PASSIVE_S;
-  atomic_store_explicit(&pool->passive, now < pool->passive_until, memory_order_relaxed);
-  pool->looked_at = now;
-  pool->switches = usage.ru_nivcsw;
 }
 
 /* -- threads */
@@ -177,6 +160,13 @@ static void parallel_begin_task(struct worker *worker)
   parallel_signal(&worker->sleeps, &worker->lock, &worker->wake);
 }
 
+static bool parallel_is_oversubscribed(int threads)
+{
+  cpu_set_t set;
+  return trm_rank_current()->oversubscribed ||
+         (sched_getaffinity(0, sizeof set, &set) == 0 && threads > CPU_COUNT(&set));
+}
+
 /* Returns false if there is no thread to be had. Signals are for the threads that the program began itself. */
 static bool parallel_add_worker(struct pool *pool)
 {
@@ -197,6 +187,7 @@ static bool parallel_add_worker(struct pool *pool)
   pool->worker = trm_grow(pool->worker, &pool->capacity, (size_t)pool->workers, (size_t)pool->workers + 1,
                           sizeof(struct worker *), "threads");
   pool->worker[pool->workers++] = worker;
+  atomic_store(&pool->oversubscribed, parallel_is_oversubscribed(pool->workers + 1));
   return true;
 }
 
@@ -271,7 +262,6 @@ void trm_parallel_for(int threads, size_t n, trm_parallel_body *body, const void
   pool->context = context;
   pool->n = n;
   pool->threads = threads < pool->workers + 1 ? threads : pool->workers + 1;
-  parallel_look_around(pool);
   atomic_store(&pool->running, pool->threads - 1);
   for (int i = 0; i < pool->threads - 1; i++)
     parallel_begin_task(pool->worker[i]);

@@ -7,7 +7,7 @@
 #include "core/parallel.h"
 #include "suite.h"
 
-enum { N = 1000, MAX_THREADS = 9, LOOPS = 20000, CALLERS = 3 };
+enum { N = 1000, MAX_THREADS = 9, LOOPS = 3000, CALLERS = 3 };
 
 struct counts {
   _Atomic int index[N], number[MAX_THREADS];
