@@ -45,6 +45,12 @@ grep -q '^| mlp | f32 | 4 | [0-9.]* | [0-9]* | 250 | [0-9.]* | compiled |$' out/
 [ "$(grep -c '"bench":"step"' out/rows.jsonl)" = 7 ] || { cat out/rows.jsonl; fail "rows"; }
 pass "tables of steps and products"
 
+for name in $(grep -ho 'torch_peer\.[A-Za-z0-9_]*' "$top_srcdir"/tests/*/*.py | sort -u); do
+  [ "$name" = torch_peer.py ] || grep -qE "^(def |class )?${name#*.}\\b" "$top_srcdir/tests/bench/torch_peer.py" ||
+    fail "PyTorch's programs: there is no $name"
+done
+pass "what PyTorch's programs share exists"
+
 TRM_MOCK_GPUS=none run_parts 1 --parts=losses-mlp,steps "$build"
 grep -q '^| losses-mlp | FAILED: .*no NVIDIA driver' out/table.md && grep -q '^| steps | FAILED' out/table.md &&
   grep -q '2 parts failed' out/table.md && ! grep -q '^| layouts' out/table.md || { cat out/table.md; fail "no driver"; }

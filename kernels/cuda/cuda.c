@@ -107,13 +107,16 @@ static cudaError_t cuda_start(struct cuda_state *state)
 }
 
 /* Opens cuBLAS with memory of its own, so that its calls can be recorded; without, if there is none. Setting the stream
- * takes memory back: it comes first. */
+ * takes memory back: it comes first. Products in parts have float32 sums: cuBLAS would round them to C's bfloat16
+ * where that is faster. */
 static cublasStatus_t cuda_open_products(struct cuda_state *state)
 {
   cublasStatus_t status = cublasCreate(&state->products);
 
   if (status == CUBLAS_STATUS_SUCCESS)
     status = cublasSetStream(state->products, state->stream);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasSetMathMode(state->products, CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
   if (status != CUBLAS_STATUS_SUCCESS || cudaMalloc(&state->workspace, CUDA_WORKSPACE) == cudaSuccess)
     return state->workspace ? cublasSetWorkspace(state->products, state->workspace, CUDA_WORKSPACE) : status;
   cudaGetLastError();

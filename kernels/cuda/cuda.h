@@ -126,6 +126,17 @@ void cuda_recording_free(struct trm_device *device, struct trm_recording *record
 
 void cuda_fill(struct trm_device *device, float *to, float value, size_t n);
 
+/* A row-major matrix (rows, columns), and a copy (rows_to, columns_to), which may have another type of values, another
+ * leading dimension, and zeros in rows and columns that the matrix does not have. */
+struct cuda_rows {
+  const void *from;
+  void *to;
+  size_t rows, columns, ld_from, rows_to, columns_to, ld_to;
+  enum trm_value_type type_from, type_to;
+};
+
+void cuda_copy_rows(struct trm_device *device, const struct cuda_rows *call);
+
 /* Computes the constants of an update of n elements, in scratch memory; run NULL: of all. lamb: of its direction.
  * Returns their number; 0: a failure is recorded. */
 size_t cuda_update_constants(struct trm_device *device, const struct trm_update *update,

@@ -1,4 +1,4 @@
-/* Flat arrays: fill, conversion, sum in a fixed binary tree. */
+/* Flat arrays: fill, conversion, rows with another distance, sum in a fixed binary tree. */
 #include "kernels/cuda/kernel.cuh"
 
 __global__ static void flat_run_fill(float *to, float value, size_t n)
@@ -33,6 +33,44 @@ template <typename from> static void flat_convert_from(struct trm_device *device
 void cuda_convert(struct trm_device *device, const struct trm_convert *call)
 {
   CUDA_BY_TYPE(call->type_from, flat_convert_from<value>(device, call));
+}
+
+enum { FLAT_TOGETHER = 8 }; /* elements that a thread has read before it writes the first */
+
+/* Blocks take rows in turn, so that no thread divides. */
+template <typename from, typename to> __global__ static void flat_run_rows(const struct cuda_rows it)
+{
+  for (size_t row = blockIdx.x; row < it.rows_to; row += gridDim.x) {
+    const cuda_values<from> x((const from *)it.from + row * it.ld_from);
+    const cuda_values<to> y((to *)it.to + row * it.ld_to);
+    const size_t columns = row < it.rows ? it.columns : 0;
+
+    for (size_t first = threadIdx.x; first < it.columns_to; first += blockDim.x * (size_t)FLAT_TOGETHER) {
+      float together[FLAT_TOGETHER];
+
+#pragma unroll
+      for (int e = 0; e < FLAT_TOGETHER; e++)
+        together[e] = first + e * (size_t)blockDim.x < columns ? x[first + e * (size_t)blockDim.x] : 0;
+#pragma unroll
+      for (int e = 0; e < FLAT_TOGETHER; e++)
+        if (first + e * (size_t)blockDim.x < it.columns_to)
+          y.set(first + e * (size_t)blockDim.x, together[e]);
+    }
+  }
+}
+
+template <typename from> static void flat_rows_from(struct trm_device *device, const struct cuda_rows *call)
+{
+  void (*const to_bf16)(const struct cuda_rows) = flat_run_rows<from, cuda_bf16>;
+  void (*const to_float)(const struct cuda_rows) = flat_run_rows<from, float>;
+  void (*const run)(const struct cuda_rows) = call->type_to == TRM_VALUES_BF16 ? to_bf16 : to_float;
+
+  CUDA_LAUNCH(run, cuda_blocks(call->rows_to, 1), cuda_row_threads(call->columns_to), device, *call);
+}
+
+void cuda_copy_rows(struct trm_device *device, const struct cuda_rows *call)
+{
+  CUDA_BY_TYPE(call->type_from, flat_rows_from<value>(device, call));
 }
 
 template <typename value> __global__ static void flat_run_add(const struct trm_add it)

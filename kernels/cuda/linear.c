@@ -133,7 +133,7 @@ static bool linear_choose(const struct cuda_state *state, struct linear_plan *pl
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
   const size_t workspace = state->workspace ? CUDA_WORKSPACE : 0;
-  const uint32_t bytes = LINEAR_ALIGNMENT;
+  const uint32_t bytes = LINEAR_ALIGNMENT, reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   cublasLtMatmulPreference_t preference;
   cublasLtMatmulHeuristicResult_t result;
   int found = 0;
@@ -142,6 +142,8 @@ static bool linear_choose(const struct cuda_state *state, struct linear_plan *pl
     return false;
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                        sizeof workspace);
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                       sizeof reductions);
   for (size_t i = 0; i < sizeof alignment / sizeof *alignment; i++)
     cublasLtMatmulPreferenceSetAttribute(preference, alignment[i], &bytes, sizeof bytes);
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(state->linear->library, plan->operation, plan->a,

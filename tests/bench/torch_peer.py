@@ -75,14 +75,14 @@ def resnet20():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
-def resnet18():
+def resnet18(classes=10):
     layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for units, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         for block in range(2):
             layers.append(Residual(channels, units, 1 if block else stride))
             channels = units
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
 
 
 class Block(nn.Module):

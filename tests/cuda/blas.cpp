@@ -17,6 +17,7 @@
 struct cublasContext {
   cudaStream_t stream;
   void *workspace; /* the caller's; NULL: of cuBLAS, which takes it when it is needed */
+  unsigned mode;
 };
 
 struct cublasLtContext {
@@ -38,6 +39,7 @@ struct cublasLtMatmulDesc {
 
 struct cublasLtMatmulPreference {
   size_t workspace;
+  uint32_t reductions;
 };
 
 namespace
@@ -75,6 +77,7 @@ struct product {
   void *c;
   cudaDataType_t type, type_c;
   cublasComputeType_t compute;
+  bool in_parts; /* sums of parts of the terms meet in C's type, as cuBLAS may have them unless its mode says no */
 
   std::vector<float> unpacked(const void *x, bool transposed, size_t rows, size_t columns, size_t ld) const
   {
@@ -94,8 +97,11 @@ struct product {
     for (size_t j = 0; j < n; j++) {
       std::fill(sum.begin(), sum.end(), 0.0f);
       for (size_t l = 0; l < k; l++)
-        for (size_t i = 0; i < m; i++)
+        for (size_t i = 0; i < m; i++) {
           sum[i] += left[l * m + i] * right[j * k + l];
+          if (in_parts && type_c == CUDA_R_16BF && l % 128 == 127)
+            sum[i] = trm_bf16_value(trm_bf16_round(sum[i]));
+        }
       for (size_t i = 0; i < m; i++) {
         const size_t at = j * ldc + i;
         const float v = alpha * sum[i] + (beta == 0 ? 0 : beta * element(c, type_c, at));
@@ -115,7 +121,7 @@ extern "C" {
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
 {
-  *handle = new cublasContext{nullptr, nullptr};
+  *handle = new cublasContext{nullptr, nullptr, 0};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -140,6 +146,12 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, siz
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
+{
+  handle->mode = (unsigned)mode;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 const char *cublasGetStatusString(cublasStatus_t status)
 {
   return status == CUBLAS_STATUS_SUCCESS ? "no error" : "invalid argument";
@@ -152,7 +164,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
 {
   const product it = {op_a == CUBLAS_OP_T, op_b == CUBLAS_OP_T, (size_t)m, (size_t)n, (size_t)k, (size_t)lda,
                       (size_t)ldb, (size_t)ldc, *(const float *)alpha, *(const float *)beta, a, b, c, type_a, type_c,
-                      compute};
+                      compute, !(handle->mode & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)};
   const int rows_a = op_a == CUBLAS_OP_T ? k : m, rows_b = op_b == CUBLAS_OP_T ? n : k;
 
   if (type_a != type_b || lda < (rows_a > 1 ? rows_a : 1) || ldb < (rows_b > 1 ? rows_b : 1) || ldc < (m > 1 ? m : 1))
@@ -364,7 +376,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
-  *preference = new cublasLtMatmulPreference{0};
+  *preference = new cublasLtMatmulPreference{0, 7};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -385,6 +397,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_INVALID_VALUE;
   if (is_workspace)
     memcpy(&preference->workspace, value, bytes);
+  else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+    memcpy(&preference->reductions, value, bytes);
   else
     memcpy(&alignment, value, bytes);
   return alignment == 0 || alignment == ALIGNMENT ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
@@ -398,6 +412,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   if (requested < 1 || c != d || !exists(desc, a, b, d))
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (preference->reductions & ~(uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+    misused("sums of parts of a product may meet in the output's type");
   *results = {algorithm_of(desc, a, b, d), std::min(preference->workspace, (size_t)WORKSPACE), CUBLAS_STATUS_SUCCESS, 1,
               {0}};
   *found = 1;
@@ -415,7 +431,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const epilogue_product work = {{desc->op_a == CUBLAS_OP_T, desc->op_b == CUBLAS_OP_T, d_layout->rows,
                                   d_layout->columns, k, a_layout->ld, b_layout->ld, d_layout->ld,
                                   *(const float *)alpha, *(const float *)beta, a, b, d, a_layout->type, d_layout->type,
-                                  desc->compute},
+                                  desc->compute, false},
                                  desc->epilogue, desc->bias, desc->extra, (size_t)desc->extra_ld};
 
   if (memcmp(&wanted, algorithm, sizeof wanted) != 0)

@@ -18,34 +18,27 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
 import torch  # noqa: E402
-import torch.nn as nn  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 import torch_peer  # noqa: E402
 
 PEER = "pytorch " + torch.__version__
 
 
-def resnet18():
-    """He et al. 2016, as torchvision's: a 7 x 7 convolution, pooling, four stages of two blocks."""
-    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    channels = 64
-    for units, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        layers += [torch_peer.Residual(channels, units, stride), torch_peer.Residual(units, units, 1)]
-        channels = units
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+def sequence(text, shape):
+    return torch_peer.sequence(text, shape), shape, 10, False
 
 
 # Model, shape of a sample, classes, whether samples are tokens.
 WORK = {
-    "mlp": lambda: (torch_peer.perceptron([784, 2048, 2048, 10]), (784,), 10, False),
-    "lenet5": lambda: (torch_peer.lenet5(), (1, 28, 28), 10, False),
+    "mlp": lambda: sequence("linear 2048 | relu | linear 2048 | relu | linear 10", (784,)),
+    "lenet5": lambda: sequence(torch_peer.LENET5, (1, 28, 28)),
     "resnet20": lambda: (torch_peer.resnet20(), (3, 32, 32), 10, False),
-    "resnet18": lambda: (resnet18(), (3, 224, 224), 1000, False),
+    "resnet18": lambda: (torch_peer.resnet18(1000), (3, 224, 224), 1000, False),
     "gptchar": lambda: (torch_peer.GPT(6, 6, 384, 256, 65), (256,), 65, True),
     "gpt2-124m": lambda: (torch_peer.GPT(12, 12, 768, 1024, 50257), (1024,), 50257, True),
 }
 MOCK = {
-    "mlp": lambda: (torch_peer.perceptron([16, 8, 4]), (16,), 4, False),
+    "mlp": lambda: sequence("linear 8 | relu | linear 10", (16,)),
     "lenet5": WORK["lenet5"],
     "gptchar": lambda: (torch_peer.GPT(1, 2, 16, 16, 65), (16,), 65, True),
 }

@@ -84,6 +84,8 @@ void gemm_reference(struct trm_device *device)
       }
     }
   gemm_one(device, (struct shape){130, 300, 256}, false, true, 1, -0.25f, 3); /* divided among threads */
+  for (int kind = 0; kind < 4; kind++) /* rows at odd distances, each used often */
+    gemm_one(device, (struct shape){259, 263, 257}, kind & 1, kind & 2, 1, kind == 1 ? -0.25f : 0, 0);
   for (int kind = 0; kind < 4; kind++) /* a long sum, whose order in a library may depend on the extents of C */
     gemm_one(device, (struct shape){128, 160, 2100}, kind & 1, kind & 2, 1, 0, 0);
 }
