@@ -2,6 +2,7 @@
 #include "blas/product.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "core/bfloat16.h"
 #include "core/comm.h"
@@ -19,17 +20,13 @@
 static void product_scale_c(const struct trm_gemm *p)
 {
   float *c = p->c;
-  trm_bf16 *narrow = p->c;
 
   for (size_t i = 0; i < p->m; i++)
-    for (size_t j = 0; j < p->n; j++) {
-      const size_t at = i * p->ldc + j;
-
-      if (p->type_c == TRM_VALUES_F32)
-        c[at] = p->beta == 0 ? 0 : p->beta * c[at];
-      else
-        narrow[at] = p->beta == 0 ? 0 : trm_bf16_round(p->beta * trm_bf16_value(narrow[at]));
-    }
+    if (p->beta == 0)
+      memset((char *)p->c + i * p->ldc * trm_value_bytes(p->type_c), 0, p->n * trm_value_bytes(p->type_c));
+    else
+      for (size_t j = 0; j < p->n; j++)
+        c[i * p->ldc + j] *= p->beta;
 }
 
 /* Interval `index` of `parts` of n rows or columns, a multiple of step; the last one includes the remainder. */
@@ -200,8 +197,6 @@ void product_run_widened(const struct trm_gemm *p, const struct product_limits *
     it.c = memory + a + b;
     it.ldc = p->n;
     it.type_c = TRM_VALUES_F32;
-    for (size_t i = 0; p->beta != 0 && i < p->m; i++)
-      trm_bf16_widen(memory + a + b + i * p->n, (trm_bf16 *)p->c + i * p->ldc, p->n);
   }
   product_run(&it, limits, threads, compute);
   for (size_t i = 0; p->type_c == TRM_VALUES_BF16 && i < p->m; i++)

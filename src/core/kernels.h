@@ -25,8 +25,8 @@
 
 TRM_BEGIN_DECLS
 
-/* C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements. beta = 0 never reads C. Each
- * array has its own type; A and B are of the same. */
+/* C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements. beta = 0 never reads C. A
+ * and B are of one type, C has its own; in bfloat16, beta is 0: libraries round the product before they add C. */
 struct trm_gemm {
   bool transpose_a, transpose_b;
   size_t m, n, k;

@@ -104,12 +104,13 @@ struct product {
         }
       for (size_t i = 0; i < m; i++) {
         const size_t at = j * ldc + i;
-        const float v = alpha * sum[i] + (beta == 0 ? 0 : beta * element(c, type_c, at));
+        const float v = alpha * sum[i];
 
-        if (type_c == CUDA_R_16BF)
-          ((trm_bf16 *)c)[at] = trm_bf16_round(v);
+        if (type_c == CUDA_R_16BF) /* with beta, cuBLAS on compute capability 9.0 rounds the product before the sum */
+          ((trm_bf16 *)c)[at] = trm_bf16_round(
+            beta == 0 ? v : trm_bf16_value(trm_bf16_round(v)) + beta * element(c, type_c, at));
         else
-          ((float *)c)[at] = v;
+          ((float *)c)[at] = v + (beta == 0 ? 0 : beta * element(c, type_c, at));
       }
     }
   }

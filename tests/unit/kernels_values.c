@@ -436,7 +436,7 @@ void values_products(struct trm_device *device)
   static const size_t shapes[][3] = {{1, 1, 1}, {3, 17, 5}, {33, 65, 100}, {258, 300, 257}, {4, 6, 0}};
 
   for (size_t s = 0; s < COUNT(shapes); s++)
-    for (int kind = 0; kind < 16; kind++) {
+    for (int kind = 0; kind < 12; kind++) { /* 8 to 11: C rounded */
       const size_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
       struct trm_gemm it = {.transpose_a = kind & 1, .transpose_b = kind & 2, .m = m, .n = n, .k = k, .alpha = 1,
                             .beta = kind & 4 ? 1 : 0, .a = host_random(m * k + 1, 1), .b = host_random(k * n + 1, 2),
