@@ -25,7 +25,7 @@ trm_sum_cunit="yes $trm_version_CUNIT: make check can run"
 test "$trm_have_CUNIT" = yes || trm_sum_cunit="no: make check cannot run (Debian: libcunit1-dev)"
 trm_sum_rsvg="yes $trm_version_RSVG: pictures of runs as PDF and PNG"
 test "$trm_have_RSVG" = yes || trm_sum_rsvg="no: pictures of runs as SVG only (Debian: librsvg2-dev)"
-trm_sum_cuda="yes $trm_cuda_version: module for compute capability$trm_cuda_archs, not yet run on a device"
+trm_sum_cuda="yes $trm_cuda_version: module for compute capability$trm_cuda_archs"
 test $trm_have_cuda = yes || trm_sum_cuda="no: no module for GPUs ($trm_cuda_missing)"
 trm_sum_doxygen=$DOXYGEN
 test "x$DOXYGEN" != x || trm_sum_doxygen="no: no reference pages (Debian: doxygen)"
