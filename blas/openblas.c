@@ -6,8 +6,8 @@
 #include <omp.h>
 #endif
 #include <stdio.h>
-
 #include <string.h>
+#include <strings.h>
 
 #include "blas/blas.h"
 #include "blas/product.h"
@@ -110,10 +110,27 @@ static void openblas_find_steps(int threads)
   trm_free(ab);
 }
 
+/* An OpenBLAS that is older than the processor does not know it, and takes kernels for any processor, which are several
+ * times slower. */
+static void openblas_report_old_kernels(void)
+{
+#if defined(HAVE_OPENBLAS) && defined(__x86_64__)
+  static const char *const without_avx[] = {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Atom", "Generic"};
+  const char *const core = openblas_get_corename();
+
+  for (size_t i = 0; i < sizeof without_avx / sizeof *without_avx; i++)
+    if (__builtin_cpu_supports("avx2") && strcasecmp(core, without_avx[i]) == 0)
+      trm_info("OpenBLAS computes with its kernels for %s, without AVX, which this processor has: "
+               "OPENBLAS_CORETYPE=%s in the environment names faster ones", core,
+               __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell");
+#endif
+}
+
 static int openblas_open(int threads)
 {
   if (threads < 1)
     return trm_error(TRM_USAGE, "device.blas=" BLAS_NAME ": threads must be at least 1, not %d", threads);
+  openblas_report_old_kernels();
   blas_threads = threads;
 #ifdef HAVE_OPENBLAS
   openblas_set_num_threads(1);

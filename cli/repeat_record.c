@@ -108,7 +108,10 @@ int repeat_run_open(struct repeat_run *run, const char *dir)
   if (strcmp(status, "done") != 0 && strcmp(status, "early-stop") != 0 && strcmp(status, "failed") != 0)
     return trm_error(TRM_USAGE, "%s: the run has no end to compare with: its status is \"%s\"", dir, status);
   run->simulated = run->options.simulate.workers > 0;
-  return TRM_OK;
+  char *metrics = trm_format("%s/metrics.jsonl", run->dir);
+  const int readable = access(metrics, R_OK) == 0 ? TRM_OK : trm_error(TRM_USAGE, "%s: %s", metrics, strerror(errno));
+  trm_free(metrics);
+  return readable;
 }
 
 void repeat_run_close(struct repeat_run *run)

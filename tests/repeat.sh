@@ -99,6 +99,8 @@ copy metrics && sed -i '1s/"loss":[^,}]*/"loss":1.5/' metrics/metrics.jsonl
 repeats 1 'metrics.jsonl, line 1 (step [0-9]*): loss is 1.5 in the run' metrics
 copy longer && tail -n 1 sync/metrics.jsonl >> longer/metrics.jsonl
 repeats 1 'the repetition ends after line' longer
+copy unmeasured && rm unmeasured/metrics.jsonl
+repeats 2 'unmeasured/metrics.jsonl: No such file' unmeasured
 copy unfinished && rm unfinished/summary.json
 repeats 2 'unfinished/summary.json' unfinished
 copy old && rm old/record.json
@@ -137,6 +139,12 @@ if [ -n "$(record blas_core sync)" ] && grep -q DYNAMIC_ARCH sync/record.json &&
   repeats 0 'same bits' older
   [ "$(record blas_core older.repeat)" = Sandybridge ] || fail "the kernels were not the run's"
   pass "OpenBLAS' kernels are pinned"
+  if grep -qw avx2 /proc/cpuinfo; then
+    OPENBLAS_CORETYPE=Nehalem "$TRIREME" bench gemm --shapes=16x16x16 2>&1 | grep -q 'OPENBLAS_CORETYPE=.* names faster' ||
+      fail "no word about kernels that are older than the processor"
+    "$TRIREME" bench gemm --shapes=16x16x16 2>&1 | grep -q 'names faster' && fail "words about kernels that are not old"
+    pass "OpenBLAS' old kernels are named"
+  fi
 fi
 
 mv digits.h5 kept.h5
