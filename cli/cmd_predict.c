@@ -33,7 +33,7 @@ static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c
   for (size_t at = 0; at < dataset->rows && status == TRM_OK; at += batch) {
     const size_t end = at + batch < dataset->rows ? at + batch : dataset->rows;
     struct trm_input input;
-    const struct trm_pass pass = {.device = &job->device, .input = &input};
+    const struct trm_pass pass = {.device = &job->device, .input = &input, .weights_kept = at > 0};
     status = dataset->ops->fetch(dataset, 0, at, end, &rows);
     if (status == TRM_OK)
       status = trm_device_batch_upload(&feed, &rows, &input);

@@ -100,18 +100,15 @@ static void conv_images_body(const void *arguments, size_t low, size_t high)
 {
   const struct images *it = arguments;
   const int thread = cpu_thread(), threads = omp_get_max_threads();
-  struct conv_memory memory;
 
   omp_set_num_threads(1);
-  conv_memory_open(&memory, it->library, it->plan, it->work + (size_t)thread * it->plan->work_bytes);
   for (size_t image = low; image < high; image++) {
     const void *data[CONV_ARRAYS];
 
     for (int i = 0; i < CONV_ARRAYS; i++)
       data[i] = it->bytes[i] ? (const char *)it->array[i] + image * it->bytes[i] : it->array[i];
-    conv_memory_run(&memory, it->library->stream[thread], data);
+    conv_plan_run(it->plan, thread, it->library->stream[thread], it->work + (size_t)thread * it->plan->work_bytes, data);
   }
-  conv_memory_close(&memory);
   omp_set_num_threads(threads);
 }
 
@@ -128,13 +125,14 @@ static char *conv_align(void *memory)
 
 /* Returns false if the library has no fast primitive. */
 static bool conv_run_images(struct trm_device *device, struct conv_library *library, const struct conv_key *key,
-                            const void *const array[CONV_ARRAYS], size_t images)
+                            const void *const array[CONV_ARRAYS], bool weights_kept, size_t images)
 {
   const struct trm_window2d *o = &key->conv.window;
   const size_t bytes = trm_value_bytes((enum trm_value_type)key->type);
-  struct images it = {.library = library, .plan = conv_plan_of(library, key)};
+  struct conv_plan *plan = conv_plan_of(library, key);
+  struct images it = {.library = library, .plan = plan};
 
-  if (!it.plan)
+  if (!plan)
     return false;
   memcpy(it.array, array, sizeof it.array);
   it.bytes[CONV_SRC] = key->conv.channels * o->in[0] * o->in[1] * bytes;
@@ -142,7 +140,7 @@ static bool conv_run_images(struct trm_device *device, struct conv_library *libr
   char *memory = conv_align(cpu_scratch(device, 64 + it.plan->array[CONV_KERNEL].bytes +
                                                   (size_t)device->threads * it.plan->work_bytes));
   it.work = memory + it.plan->array[CONV_KERNEL].bytes;
-  it.array[CONV_KERNEL] = conv_prepare_kernel(library, it.plan, array[CONV_KERNEL], memory);
+  it.array[CONV_KERNEL] = conv_prepare_kernel(library, plan, array[CONV_KERNEL], weights_kept, memory);
   cpu_for(device, images, 1, conv_work(&key->conv, key->units), conv_images_body, &it);
   return true;
 }
@@ -154,7 +152,7 @@ bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forw
   const void *const array[CONV_ARRAYS] = {
     [CONV_SRC] = call->x, [CONV_KERNEL] = call->w, [CONV_DST] = call->y, [CONV_BIAS] = call->bias};
 
-  return library && conv_run_images(device, library, &key, array, call->b);
+  return library && conv_run_images(device, library, &key, array, call->weights_kept, call->b);
 }
 
 bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
@@ -164,7 +162,7 @@ bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2
   const void *const array[CONV_ARRAYS] = {
     [CONV_SRC] = call->dx, [CONV_KERNEL] = call->w, [CONV_DST] = call->dy};
 
-  return library && conv_run_images(device, library, &key, array, call->b);
+  return library && conv_run_images(device, library, &key, array, false, call->b);
 }
 
 /* -- the gradient of the weights */
@@ -187,15 +185,13 @@ static void conv_gradient_part(const struct gradient *it, size_t set, size_t fir
                                float *bias, char *work)
 {
   struct conv_key key = it->key;
-  struct conv_memory memory;
+  const int thread = cpu_thread();
   const void *const data[CONV_ARRAYS] = {[CONV_SRC] = it->x + first * it->x_bytes,
                                          [CONV_KERNEL] = weights,
                                          [CONV_DST] = it->dy + first * it->dy_bytes + set * it->set_bytes,
                                          [CONV_BIAS] = bias};
   key.images = last - first;
-  conv_memory_open(&memory, it->library, conv_plan_find(it->library, &key), work);
-  conv_memory_run(&memory, it->library->stream[cpu_thread()], data);
-  conv_memory_close(&memory);
+  conv_plan_run(conv_plan_find(it->library, &key), thread, it->library->stream[thread], work, data);
 }
 
 CPU_CLONES static void conv_add_part(float *to, const float *from, size_t n)

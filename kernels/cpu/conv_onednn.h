@@ -29,12 +29,27 @@ struct conv_layout {
   size_t bytes;             /* of the library's */
 };
 
+/* Memory objects of one thread. They have the layouts from the beginning, and get the addresses with each call. */
+struct conv_memory {
+  dnnl_memory_t user[CONV_ARRAYS]; /* of arrays that are reordered */
+  dnnl_memory_t library[CONV_ARRAYS], scratch;
+};
+
+/* Weights in the library's layout, which are kept from call to call. */
+struct conv_kept {
+  struct conv_kept *next;
+  const void *w;
+  void *prepared;
+};
+
 struct conv_plan {
   struct conv_plan *next;
   struct conv_key key;
   dnnl_primitive_t primitive; /* NULL: the library has no fast one */
   struct conv_layout array[CONV_ARRAYS];
   size_t scratch_bytes, work_bytes; /* work: layouts that are reordered, but for CONV_KERNEL as an input, and scratch */
+  struct conv_memory *memory;       /* (threads) */
+  struct conv_kept *kept;
 };
 
 /* The plans of a device, and a stream for each of its threads. */
@@ -45,27 +60,21 @@ struct conv_library {
   struct conv_plan *plans;
 };
 
-/* Memory objects of one thread for a plan. */
-struct conv_memory {
-  const struct conv_plan *plan;
-  dnnl_memory_t user[CONV_ARRAYS], library[CONV_ARRAYS], scratch;
-};
-
 /* Returns the plan, which it makes if it is new; NULL: the library has no fast primitive for it. Outside of parallel
  * regions. */
-const struct conv_plan *conv_plan_of(struct conv_library *library, const struct conv_key *key);
+struct conv_plan *conv_plan_of(struct conv_library *library, const struct conv_key *key);
 /* The same of a plan that exists; in any thread. */
 const struct conv_plan *conv_plan_find(const struct conv_library *library, const struct conv_key *key);
 
-/* work: (plan->work_bytes), 64-byte aligned. */
-void conv_memory_open(struct conv_memory *memory, const struct conv_library *library, const struct conv_plan *plan,
-                      char *work);
-void conv_memory_close(struct conv_memory *memory);
-/* Reorders the weights of the forward pass or of that to the data to `to` (array[CONV_KERNEL].bytes); returns them in
- * the library's layout: w itself where nothing is to be reordered. In the calling thread. */
-const void *conv_prepare_kernel(struct conv_library *library, const struct conv_plan *plan, const void *w, void *to);
-/* Runs the primitive on the arrays, CONV_KERNEL as conv_prepare_kernel returns it; in the calling thread. */
-void conv_memory_run(struct conv_memory *memory, dnnl_stream_t stream, const void *const data[CONV_ARRAYS]);
+/* Returns the weights of the forward pass or of that to the data in the library's layout: w itself where nothing is to
+ * be reordered; `to` (array[CONV_KERNEL].bytes); or, kept: memory of the plan, which later calls with the same w find
+ * there, until one is not kept. In the calling thread, thread 0. */
+const void *conv_prepare_kernel(struct conv_library *library, struct conv_plan *plan, const void *w, bool kept,
+                                void *to);
+/* Runs the primitive on the arrays, CONV_KERNEL as conv_prepare_kernel returns it; in the calling thread, with its
+ * number, and a stream that no other one uses. work: (plan->work_bytes), 64-byte aligned. */
+void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t stream, char *work,
+                   const void *const data[CONV_ARRAYS]);
 
 /* The calls of the contract: false if the library has no primitive that is faster than our kernels. */
 bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forward *call);

@@ -224,9 +224,70 @@ static void conv_plan_make(struct conv_plan *plan, dnnl_engine_t engine)
   conv_free_descriptions(&all);
 }
 
-static const struct conv_plan *conv_plan_look(const struct conv_library *library, const struct conv_key *key)
+static dnnl_memory_t conv_memory_of(const struct conv_library *library, onednn_view view)
 {
-  const struct conv_plan *plan = library->plans;
+  dnnl_memory_t memory;
+
+  conv_check(dnnl_memory_create(&memory, view, library->engine, DNNL_MEMORY_NONE));
+  return memory;
+}
+
+/* Makes the memory objects of all threads. */
+static void conv_plan_open(const struct conv_library *library, struct conv_plan *plan)
+{
+  const_dnnl_primitive_desc_t description;
+
+  conv_check(dnnl_primitive_get_primitive_desc(plan->primitive, &description));
+  plan->memory = trm_alloc((size_t)library->threads * sizeof *plan->memory, "oneDNN: a convolution");
+  for (int t = 0; t < library->threads; t++) {
+    struct conv_memory *memory = &plan->memory[t];
+
+    for (int i = 0; i < CONV_ARRAYS; i++) {
+      if (i == CONV_BIAS && !plan->key.bias)
+        continue;
+      memory->library[i] = conv_memory_of(library, conv_view(plan, i));
+      if (plan->array[i].reorder)
+        memory->user[i] = conv_memory_of(library, ONEDNN_VIEW(plan->array[i].user));
+    }
+    memory->scratch = conv_memory_of(library, conv_scratch_view(description));
+  }
+}
+
+static void conv_plan_close(const struct conv_library *library, struct conv_plan *plan)
+{
+  for (int t = 0; plan->memory && t < library->threads; t++) {
+    for (int i = 0; i < CONV_ARRAYS; i++) {
+      if (plan->memory[t].user[i])
+        dnnl_memory_destroy(plan->memory[t].user[i]);
+      if (plan->memory[t].library[i])
+        dnnl_memory_destroy(plan->memory[t].library[i]);
+    }
+    dnnl_memory_destroy(plan->memory[t].scratch);
+  }
+  trm_free(plan->memory);
+}
+
+/* The weights' place among those that are kept; NULL: they are not. */
+static struct conv_kept **conv_find_kept(struct conv_plan *plan, const void *w)
+{
+  for (struct conv_kept **at = &plan->kept; *at; at = &(*at)->next)
+    if ((*at)->w == w)
+      return at;
+  return NULL;
+}
+
+static void conv_forget(struct conv_kept **at)
+{
+  struct conv_kept *it = *at;
+
+  *at = it->next;
+  trm_free(it->prepared);
+  trm_free(it);
+}
+
+static struct conv_plan *conv_plan_look(const struct conv_library *library, const struct conv_key *key)
+{
+  struct conv_plan *plan = library->plans;
 
   while (plan && memcmp(&plan->key, key, sizeof *key) != 0)
     plan = plan->next;
@@ -240,20 +301,24 @@ const struct conv_plan *conv_plan_find(const struct conv_library *library, const
   return plan && plan->primitive ? plan : NULL;
 }
 
-const struct conv_plan *conv_plan_of(struct conv_library *library, const struct conv_key *key)
+struct conv_plan *conv_plan_of(struct conv_library *library, const struct conv_key *key)
 {
-  if (!conv_plan_look(library, key)) {
-    struct conv_plan *plan = trm_alloc(sizeof *plan, "oneDNN: a convolution");
+  struct conv_plan *plan = conv_plan_look(library, key);
+
+  if (!plan) {
+    plan = trm_alloc(sizeof *plan, "oneDNN: a convolution");
     const int threads = omp_get_max_threads();
 
     omp_set_num_threads(1); /* a primitive is made for the threads that OpenMP has then */
     plan->key = *key;
     conv_plan_make(plan, library->engine);
+    if (plan->primitive)
+      conv_plan_open(library, plan);
     omp_set_num_threads(threads);
     plan->next = library->plans;
     library->plans = plan;
   }
-  return conv_plan_find(library, key);
+  return plan->primitive ? plan : NULL;
 }
 
 void conv_onednn_close(struct conv_library *library)
@@ -262,6 +327,9 @@ void conv_onednn_close(struct conv_library *library)
     return;
   for (struct conv_plan *plan = library->plans, *next; plan; plan = next) {
     next = plan->next;
+    conv_plan_close(library, plan);
+    while (plan->kept)
+      conv_forget(&plan->kept);
     for (int i = 0; i < CONV_ARRAYS; i++)
       if (plan->array[i].reorder)
         dnnl_primitive_destroy(plan->array[i].reorder);
@@ -291,80 +359,67 @@ static void conv_reorder(dnnl_primitive_t reorder, dnnl_memory_t from, dnnl_memo
   conv_check(dnnl_stream_wait(stream));
 }
 
-void conv_memory_open(struct conv_memory *memory, const struct conv_library *library, const struct conv_plan *plan,
-                      char *work)
-{
-  const_dnnl_primitive_desc_t description;
-
-  *memory = (struct conv_memory){.plan = plan};
-  for (int i = 0; i < CONV_ARRAYS; i++) {
-    const struct conv_layout *array = &plan->array[i];
-
-    if (i == CONV_BIAS && !plan->key.bias)
-      continue;
-    conv_check(dnnl_memory_create(&memory->library[i], conv_view(plan, i), library->engine, DNNL_MEMORY_NONE));
-    if (!conv_in_work(plan, i))
-      continue;
-    conv_check(dnnl_memory_create(&memory->user[i], ONEDNN_VIEW(array->user), library->engine, DNNL_MEMORY_NONE));
-    conv_check(dnnl_memory_set_data_handle(memory->library[i], work));
-    work += array->bytes;
-  }
-  conv_check(dnnl_primitive_get_primitive_desc(plan->primitive, &description));
-  conv_check(dnnl_memory_create(&memory->scratch, conv_scratch_view(description), library->engine, work));
-}
-
-void conv_memory_close(struct conv_memory *memory)
-{
-  for (int i = 0; i < CONV_ARRAYS; i++) {
-    if (memory->user[i])
-      dnnl_memory_destroy(memory->user[i]);
-    if (memory->library[i])
-      dnnl_memory_destroy(memory->library[i]);
-  }
-  dnnl_memory_destroy(memory->scratch);
-}
-
-const void *conv_prepare_kernel(struct conv_library *library, const struct conv_plan *plan, const void *w, void *to)
+const void *conv_prepare_kernel(struct conv_library *library, struct conv_plan *plan, const void *w, bool kept,
+                                void *to)
 {
   const struct conv_layout *array = &plan->array[CONV_KERNEL];
-  dnnl_memory_t user, prepared;
+  const struct conv_memory *memory = &plan->memory[0];
 
   if (!array->reorder)
     return w;
-  conv_check(dnnl_memory_create(&user, ONEDNN_VIEW(array->user), library->engine, (void *)w));
-  conv_check(dnnl_memory_create(&prepared, conv_view(plan, CONV_KERNEL), library->engine, to));
-  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, user}, {DNNL_ARG_TO, prepared}};
+  struct conv_kept **at = conv_find_kept(plan, w);
+  if (at && kept)
+    return (*at)->prepared;
+  if (at)
+    conv_forget(at);
+  if (kept) {
+    struct conv_kept *it = trm_alloc(sizeof *it, "oneDNN: weights");
+
+    *it = (struct conv_kept){plan->kept, w, trm_alloc(array->bytes, "oneDNN: weights")};
+    plan->kept = it;
+    to = it->prepared;
+  }
   const int threads = omp_get_max_threads();
   omp_set_num_threads(1); /* OpenMP's threads would compete with ours */
+  conv_check(dnnl_memory_set_data_handle(memory->user[CONV_KERNEL], (void *)w));
+  conv_check(dnnl_memory_set_data_handle(memory->library[CONV_KERNEL], to));
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, memory->user[CONV_KERNEL]},
+                                       {DNNL_ARG_TO, memory->library[CONV_KERNEL]}};
   conv_check(dnnl_primitive_execute(array->reorder, library->stream[0], 2, arguments));
   conv_check(dnnl_stream_wait(library->stream[0]));
   omp_set_num_threads(threads);
-  dnnl_memory_destroy(user);
-  dnnl_memory_destroy(prepared);
   return to;
 }
 
-void conv_memory_run(struct conv_memory *memory, dnnl_stream_t stream, const void *const data[CONV_ARRAYS])
+void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t stream, char *work,
+                   const void *const data[CONV_ARRAYS])
 {
   static const int names[][CONV_ARRAYS] = {
     [CONV_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
     [CONV_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
     [CONV_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_BIAS}};
-  const struct conv_plan *plan = memory->plan;
+  const struct conv_memory *memory = &plan->memory[thread];
   dnnl_exec_arg_t arguments[CONV_ARRAYS + 1] = {{DNNL_ARG_SCRATCHPAD, memory->scratch}};
   int count = 1;
 
   for (int i = 0; i < CONV_ARRAYS; i++) {
     if (!memory->library[i])
       continue;
-    conv_check(dnnl_memory_set_data_handle(memory->user[i] ? memory->user[i] : memory->library[i], (void *)data[i]));
-    if (memory->user[i] && !conv_is_output(&plan->key, i))
-      conv_reorder(plan->array[i].reorder, memory->user[i], memory->library[i], memory->scratch, stream);
+    const bool in_work = conv_in_work(plan, i);
+    conv_check(dnnl_memory_set_data_handle(in_work ? memory->user[i] : memory->library[i], (void *)data[i]));
+    if (in_work) {
+      conv_check(dnnl_memory_set_data_handle(memory->library[i], work));
+      work += plan->array[i].bytes;
+    }
     arguments[count++] = (dnnl_exec_arg_t){names[plan->key.pass][i], memory->library[i]};
   }
+  conv_check(dnnl_memory_set_data_handle(memory->scratch, work));
+  for (int i = 0; i < CONV_ARRAYS; i++)
+    if (conv_in_work(plan, i) && !conv_is_output(&plan->key, i))
+      conv_reorder(plan->array[i].reorder, memory->user[i], memory->library[i], memory->scratch, stream);
   conv_check(dnnl_primitive_execute(plan->primitive, stream, count, arguments));
   conv_check(dnnl_stream_wait(stream));
   for (int i = 0; i < CONV_ARRAYS; i++)
-    if (memory->user[i] && conv_is_output(&plan->key, i))
+    if (conv_in_work(plan, i) && conv_is_output(&plan->key, i))
       conv_reorder(plan->array[i].reorder, memory->library[i], memory->user[i], memory->scratch, stream);
 }

@@ -30,8 +30,32 @@ static double pool_forward_work(const struct trm_window2d *win)
   return (double)(win->out[0] * win->out[1] * win->kernel[0] * win->kernel[1]);
 }
 
-/* Windows of 2 x 2, stride 2, no padding; branch-free. */
-CPU_INLINE void pool_max_row_2x2(enum trm_value_type type, const void *x, size_t base, size_t width, size_t count,
+/* not >=: NaN counts as the largest */
+CPU_INLINE bool pool_is_larger(float b, float a)
+{
+  return !(a >= b) && a == a;
+}
+
+CPU_INLINE float pool_larger(float a, float b)
+{
+  const float larger = b > a ? b : a;
+
+  return b != b ? b : larger;
+}
+
+/* A row of windows of 2 x 2, stride 2, no padding; branch-free. */
+CPU_INLINE void pool_max_row_2x2(enum trm_value_type type, const void *upper, size_t width, size_t count, void *y)
+{
+  const void *lower = cpu_at(type, upper, width);
+
+#pragma omp simd
+  for (size_t j = 0; j < count; j++)
+    cpu_set(type, y, j, pool_larger(pool_larger(cpu_value(type, upper, 2 * j), cpu_value(type, upper, 2 * j + 1)),
+                                    pool_larger(cpu_value(type, lower, 2 * j), cpu_value(type, lower, 2 * j + 1))));
+}
+
+/* The same with the places. */
+CPU_INLINE void pool_argmax_row_2x2(enum trm_value_type type, const void *x, size_t base, size_t width, size_t count,
                                  void *y, int32_t *argmax)
 {
   const void *upper = cpu_at(type, x, base), *lower = cpu_at(type, upper, width);
@@ -40,10 +64,9 @@ CPU_INLINE void pool_max_row_2x2(enum trm_value_type type, const void *x, size_t
     const float a = cpu_value(type, upper, 2 * j), b = cpu_value(type, upper, 2 * j + 1);
     const float c = cpu_value(type, lower, 2 * j), d = cpu_value(type, lower, 2 * j + 1);
     const int32_t top = (int32_t)(base + 2 * j), low = (int32_t)(base + width + 2 * j);
-    /* not >=: NaN counts as the largest */
-    const bool second = !(a >= b) && a == a, fourth = !(c >= d) && c == c;
+    const bool second = pool_is_larger(b, a), fourth = pool_is_larger(d, c);
     const float max = second ? b : a, other = fourth ? d : c;
-    const bool below = !(max >= other) && max == max;
+    const bool below = pool_is_larger(other, max);
 
     cpu_set(type, y, j, below ? other : max);
     argmax[j] = below ? low + fourth : top + second;
@@ -59,15 +82,18 @@ CPU_INLINE void pool_max(enum trm_value_type type, const struct trm_max_pool_for
 
   for (size_t p = low; p < high; p++) {
     const void *x = cpu_at(type, it->x, p * size_in);
-    int32_t *argmax = it->argmax + p * size_out;
 
-    for (size_t i = 0; i < win->out[0]; i++, argmax += win->out[1]) {
-      void *y = cpu_at(type, it->y, p * size_out + i * win->out[1]);
+    for (size_t i = 0; i < win->out[0]; i++) {
+      const size_t out = p * size_out + i * win->out[1], row = 2 * i * win->in[1];
+      void *y = cpu_at(type, it->y, out);
+      int32_t *argmax = it->argmax ? it->argmax + out : NULL;
 
-      if (pairs) {
-        pool_max_row_2x2(type, x, 2 * i * win->in[1], win->in[1], win->out[1], y, argmax);
+      if (pairs && argmax)
+        pool_argmax_row_2x2(type, x, row, win->in[1], win->out[1], y, argmax);
+      else if (pairs)
+        pool_max_row_2x2(type, cpu_at(type, x, row), win->in[1], win->out[1], y);
+      if (pairs)
         continue;
-      }
       size_t top, bottom;
 
       pool_clip_window(win, 0, i, &top, &bottom);
@@ -82,13 +108,14 @@ CPU_INLINE void pool_max(enum trm_value_type type, const struct trm_max_pool_for
           for (size_t c = left; c < right; c++) {
             const float v = cpu_value(type, x, r * win->in[1] + c);
 
-            if (!(max >= v) && max == max) {
+            if (pool_is_larger(v, max)) {
               max = v;
               best = r * win->in[1] + c;
             }
           }
         cpu_set(type, y, j, max);
-        argmax[j] = (int32_t)best;
+        if (argmax)
+          argmax[j] = (int32_t)best;
       }
     }
   }

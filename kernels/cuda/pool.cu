@@ -45,7 +45,8 @@ template <typename value> __global__ static void pool_run_max(const struct trm_m
         }
       }
     cuda_values<value>(it.y).set(i, max);
-    it.argmax[i] = (int32_t)best;
+    if (it.argmax)
+      it.argmax[i] = (int32_t)best;
   }
 }
 

@@ -365,13 +365,15 @@ struct trm_swiglu_backward {
 
 /* -- images, (B, C, H, W) and (B, N, OH, OW) */
 
-/* y = x * w + bias; w (N, C / G, KH, KW), values, bias (N) or NULL */
+/* y = x * w + bias; w (N, C / G, KH, KW), values, bias (N) or NULL. weights_kept: w has the values of the call before
+ * that read it, so that a copy in another layout may be kept. */
 struct trm_conv2d_forward {
   struct trm_conv2d conv;
   const void *x, *w;
   const float *bias;
   void *y;
   size_t b;
+  bool weights_kept;
   enum trm_value_type type;
 };
 
@@ -394,8 +396,8 @@ struct trm_conv2d_backward_weights {
   enum trm_value_type type;
 };
 
-/* planes = B * C. argmax (planes, OH, OW): index in its plane of the largest element, the first of equal ones; NaN is
- * larger than all. Padding is never chosen: pad < kernel. */
+/* planes = B * C. argmax (planes, OH, OW), or NULL without backward: index in its plane of the largest element, the
+ * first of equal ones; NaN is larger than all. Padding is never chosen: pad < kernel. */
 struct trm_max_pool_forward {
   struct trm_window2d window;
   const void *x;

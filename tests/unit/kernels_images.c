@@ -247,6 +247,10 @@ static void pool_check(struct trm_device *device, const struct trm_window2d *o, 
   check_close("max pool", read_floats(device, y, out), most, out, 0, 0);
   device->ops->download(device, got, on_at, out * sizeof(*got));
   CU_ASSERT(memcmp(at, got, out * sizeof(*at)) == 0);
+  y = device_nan(device, out);
+  device->ops->max_pool_forward(device, &(struct trm_max_pool_forward){
+    .window = *o, .x = on_x, .y = y, .planes = planes});
+  check_close("max pool without places", read_floats(device, y, out), most, out, 0, 0);
   device->ops->max_pool_backward(device, &(struct trm_max_pool_backward){
     .window = *o, .dy = on_dy, .argmax = on_at, .dx = dx, .planes = planes});
   check_close("max pool, backward", read_floats(device, dx, in), dx_most, in, 1e-6, 0);
@@ -296,6 +300,9 @@ void pool_extremes(struct trm_device *device)
       device->ops->download(device, &at, on_at, sizeof(at));
       CU_ASSERT_EQUAL(at, first[i]);
       check_same("max pool", read_floats(device, y, 1), &cases[i][first[i]], 1);
+      device->ops->max_pool_forward(device, &(struct trm_max_pool_forward){
+        .window = k ? general : fast, .x = device_floats(device, cases[i], 4), .y = y, .planes = 1});
+      check_same("max pool without places", read_floats(device, y, 1), &cases[i][first[i]], 1);
     }
 }
 

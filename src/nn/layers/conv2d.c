@@ -59,9 +59,11 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
   (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
   const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* rank 0 only */
+  /* a provider's weights may be where another layer's were */
+  const bool kept = pass->weights_kept && !pass->training && !pass->provider;
   pass->device->ops->conv2d_forward(pass->device, &(struct trm_conv2d_forward){
     .conv = conv, .x = x, .w = layer->parameter[WEIGHT].values, .bias = biased ? layer->parameter[BIAS].w : NULL,
-    .y = y, .b = layer->rows, .type = layer->values});
+    .y = y, .b = layer->rows, .weights_kept = kept, .type = layer->values});
 }
 
 static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,

@@ -58,7 +58,7 @@ static void pool_max_forward(struct trm_layer *layer, const struct trm_pass *pas
                              void *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
 {
   pass->device->ops->max_pool_forward(pass->device, &(struct trm_max_pool_forward){
-    .window = *pool_window(layer), .x = x, .y = y, .argmax = (int32_t *)work,
+    .window = *pool_window(layer), .x = x, .y = y, .argmax = pass->training ? (int32_t *)work : NULL,
     .planes = pool_planes(layer), .type = layer->values});
 }
 
