@@ -4,6 +4,7 @@
  * much larger than its factors, so rounding costs little (README.md). The library compiles a primitive per shape. Each
  * thread caches its own primitives and memory objects, without locks. */
 #include <omp.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,17 +50,19 @@ struct buffer {
   size_t bytes;
 };
 
-/* Cache and buffers of a thread. */
-struct worker {
+/* Cache and buffers of a thread, until it ends: several may multiply at the same time, each with a pool of threads. */
+struct cache {
   dnnl_stream_t stream;
   struct entry entry[CACHE_ENTRIES];
   struct buffer scratch;
-  struct buffer factor[2]; /* A and B, rounded; outside parallel regions worker 0's are shared by all threads */
+  struct buffer factor[2]; /* A and B, rounded; those of the thread that begins a product are read by all of its pool */
 };
 
 static dnnl_engine_t engine;
-static struct worker *worker; /* (workers) kept until the process ends */
-static int workers, blas_threads = 1; /* number of workers; threads in use */
+static int blas_threads = 1;
+static _Thread_local struct cache *own_cache;
+static pthread_key_t cache_key; /* ends a thread's cache */
+static pthread_once_t cache_once = PTHREAD_ONCE_INIT;
 
 static const char *onednn_status_text(dnnl_status_t status)
 {
@@ -209,8 +212,40 @@ static int onednn_make_entry(struct entry *entry, const struct shape *s)
   return status;
 }
 
-/* Returns the worker's entry for the shape; creates it if needed. */
-static struct entry *onednn_find_entry(struct worker *self, const struct shape *s)
+static void onednn_free_cache(void *memory)
+{
+  struct cache *cache = memory;
+
+  for (int i = 0; i < CACHE_ENTRIES; i++)
+    onednn_close_entry(&cache->entry[i]);
+  dnnl_stream_destroy(cache->stream);
+  trm_free(cache->scratch.data);
+  trm_free(cache->factor[A].data);
+  trm_free(cache->factor[B].data);
+  trm_free(cache);
+}
+
+static void onednn_make_cache_key(void)
+{
+  if (pthread_key_create(&cache_key, onednn_free_cache))
+    trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: too many keys of threads"));
+}
+
+/* Returns the calling thread's cache. */
+static struct cache *onednn_cache(void)
+{
+  if (!own_cache) {
+    pthread_once(&cache_once, onednn_make_cache_key);
+    own_cache = trm_alloc(sizeof *own_cache, "oneDNN");
+    pthread_setspecific(cache_key, own_cache);
+    if (dnnl_stream_create(&own_cache->stream, engine, dnnl_stream_default_flags) != dnnl_success)
+      trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: no stream"));
+  }
+  return own_cache;
+}
+
+/* Returns the cache's entry for the shape; creates it if needed. */
+static struct entry *onednn_find_entry(struct cache *self, const struct shape *s)
 {
   size_t hash = 0;
   const size_t part[] = {s->m, s->n, s->k, s->lda, s->ldb, s->ldc, s->transpose_a,
@@ -253,7 +288,7 @@ static int onednn_set_one_thread(void)
   return before;
 }
 
-static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *block, int thread)
+static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *block)
 {
   const int before = onednn_set_one_thread();
   const dnnl_status_t status =
@@ -262,15 +297,15 @@ static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *bl
                block_a(p, block), (dnnl_dim_t)p->lda, block_b(p, block), (dnnl_dim_t)p->ldb, p->beta,
                block_c(p, block), (dnnl_dim_t)p->ldc);
 
-  (void)thread;
   omp_set_num_threads(before);
   if (status != dnnl_success)
     trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k,
                                       p->n, onednn_status_text(status)));
 }
 
-static int onednn_execute(const struct trm_gemm *p, const struct block *block, struct worker *self)
+static int onednn_execute(const struct trm_gemm *p, const struct block *block)
 {
+  struct cache *const self = onednn_cache();
   const struct shape s = {block->bottom - block->top, block->right - block->left, p->k, p->lda, p->ldb, p->ldc,
                           p->alpha, p->beta, p->transpose_a, p->transpose_b, p->type_c, 0};
   const struct entry *entry = onednn_find_entry(self, &s);
@@ -287,11 +322,11 @@ static int onednn_execute(const struct trm_gemm *p, const struct block *block, s
   return TRM_OK;
 }
 
-static void onednn_multiply_bf16(const struct trm_gemm *p, const struct block *block, int thread)
+static void onednn_multiply_bf16(const struct trm_gemm *p, const struct block *block)
 {
   const int before = onednn_set_one_thread();
 
-  trm_abort_on_error(onednn_execute(p, block, &worker[thread]));
+  trm_abort_on_error(onednn_execute(p, block));
   omp_set_num_threads(before);
 }
 
@@ -330,7 +365,7 @@ static void onednn_gemm_f32(const struct trm_gemm *p)
 static void onednn_gemm_bf16(const struct trm_gemm *it)
 {
   struct trm_gemm p = *it;
-  struct worker *self = &worker[trm_parallel_thread()];
+  struct cache *self = onednn_cache();
 
   if (p.type_ab == TRM_VALUES_F32 && p.m > 0 && p.n > 0 && p.k > 0) {
     p.a = onednn_round_factor(&self->factor[A], it->a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, &p.lda);
@@ -390,15 +425,6 @@ static int onednn_open_f32(int threads)
   if (!engine)
     DNNL_CHECK(dnnl_engine_create(&engine, dnnl_cpu, 0));
   blas_threads = threads;
-  if (threads <= workers)
-    return TRM_OK;
-  struct worker *more = trm_alloc((size_t)threads * sizeof(*more), "oneDNN");
-  if (workers > 0)
-    memcpy(more, worker, (size_t)workers * sizeof(*more));
-  trm_free(worker);
-  worker = more;
-  for (; workers < threads; workers++)
-    DNNL_CHECK(dnnl_stream_create(&worker[workers].stream, engine, dnnl_stream_default_flags));
   return TRM_OK;
 }
 

@@ -61,9 +61,8 @@ static void openblas_keep_to_one_thread(void)
 #endif
 }
 
-static void openblas_multiply_block(const struct trm_gemm *p, const struct block *block, int thread)
+static void openblas_multiply_block(const struct trm_gemm *p, const struct block *block)
 {
-  (void)thread;
   cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans,
               (int)(block->bottom - block->top), (int)(block->right - block->left), (int)p->k, p->alpha,
               block_a(p, block), (int)p->lda, block_b(p, block), (int)p->ldb, p->beta, block_c(p, block), (int)p->ldc);
@@ -80,7 +79,7 @@ static void openblas_trial(const float *ab, const struct block *block, float *c)
 {
   openblas_multiply_block(&(struct trm_gemm){.m = TRIAL_M, .n = TRIAL_N, .k = TRIAL_K, .alpha = 1, .a = ab,
                                              .lda = TRIAL_K, .b = ab, .ldb = TRIAL_N, .c = c, .ldc = TRIAL_N},
-                          block, 0);
+                          block);
 }
 
 /* Returns true if the parts of C before and from (top, left), one of which is 0, have the bits of the whole. */

@@ -94,7 +94,7 @@ static void product_blocks_body(const void *context, size_t low, size_t high)
 
     product_interval(p->m, it->limits->row_step, it->rows, i / it->columns, &block.top, &block.bottom);
     product_interval(p->n, it->limits->column_step, it->columns, i % it->columns, &block.left, &block.right);
-    it->compute(p, &block, trm_parallel_thread());
+    it->compute(p, &block);
   }
 }
 

@@ -30,8 +30,8 @@ static inline void *block_c(const struct trm_gemm *p, const struct block *block)
   return (char *)p->c + (block->top * p->ldc + block->left) * trm_value_bytes(p->type_c);
 }
 
-/* Computes one block. thread: a number below `threads`, different in concurrent calls. */
-typedef void product_block(const struct trm_gemm *p, const struct block *block, int thread);
+/* Computes one block; several threads call it at once. */
+typedef void product_block(const struct trm_gemm *p, const struct block *block);
 
 /* Block sizes of C. */
 struct product_limits {

@@ -1,10 +1,13 @@
 /* gemm and the products with sparse rows. */
 #include <CUnit/CUnit.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "blas/blas.h"
 #include "core/memory.h"
+#include "core/status.h"
 #include "kernels.h"
 
 struct shape {
@@ -88,6 +91,62 @@ void gemm_reference(struct trm_device *device)
     gemm_one(device, (struct shape){259, 263, 257}, kind & 1, kind & 2, 1, kind == 1 ? -0.25f : 0, 0);
   for (int kind = 0; kind < 4; kind++) /* a long sum, whose order in a library may depend on the extents of C */
     gemm_one(device, (struct shape){128, 160, 2100}, kind & 1, kind & 2, 1, 0, 0);
+}
+
+/* -- products of several threads at once, each of them its own */
+
+enum { AT_ONCE = 3, AT_ONCE_ROUNDS = 100, AT_ONCE_SIDE = 64 };
+
+struct at_once {
+  const struct trm_blas_ops *blas;
+  float a[AT_ONCE_SIDE * AT_ONCE_SIDE], b[AT_ONCE_SIDE * AT_ONCE_SIDE], c[AT_ONCE_SIDE * AT_ONCE_SIDE];
+  pthread_t thread;
+  int differ; /* products with other bits than the first of their shape */
+};
+
+static void at_once_product(struct at_once *it, size_t k)
+{
+  it->blas->gemm(&(struct trm_gemm){
+    .transpose_b = true, .m = AT_ONCE_SIDE, .n = AT_ONCE_SIDE - 1, .k = k, .alpha = 1, .a = it->a, .lda = k, .b = it->b,
+    .ldb = k, .c = it->c, .ldc = AT_ONCE_SIDE});
+}
+
+static void *at_once_run(void *context)
+{
+  struct at_once *it = context;
+  float first[AT_ONCE_SIDE * AT_ONCE_SIDE];
+
+  for (int i = 0; i < AT_ONCE_ROUNDS; i++) {
+    const size_t k = 20 + (size_t)(i / 10);
+
+    at_once_product(it, k);
+    if (i % 10 == 0)
+      memcpy(first, it->c, sizeof first);
+    it->differ += memcmp(first, it->c, sizeof first) != 0;
+  }
+  return NULL;
+}
+
+void gemm_at_once(void)
+{
+  for (int i = 0; trm_blas_table[i]; i++) {
+    struct at_once run[AT_ONCE] = {{NULL}};
+
+    if (trm_blas_table[i]->open(1) != TRM_OK)
+      continue;
+    for (int t = 0; t < AT_ONCE; t++) {
+      run[t].blas = trm_blas_table[i];
+      for (int e = 0; e < AT_ONCE_SIDE * AT_ONCE_SIDE; e++) {
+        run[t].a[e] = (float)((e * 37 + t) % 101 - 50) / 50;
+        run[t].b[e] = (float)((e * 53 + t) % 103 - 51) / 51;
+      }
+      CU_ASSERT_FATAL(pthread_create(&run[t].thread, NULL, at_once_run, &run[t]) == 0);
+    }
+    for (int t = 0; t < AT_ONCE; t++)
+      pthread_join(run[t].thread, NULL);
+    for (int t = 0; t < AT_ONCE; t++)
+      CU_ASSERT_EQUAL(run[t].differ, 0);
+  }
 }
 
 void gemm_empty(struct trm_device *device)

@@ -275,6 +275,7 @@ int main(void)
     {"gemm without rows, columns or terms", test_gemm_empty},
     {"gemm of other libraries", test_other_gemm},
     {"gemm of factors in bfloat16", test_bf16_gemm},
+    {"gemm of several threads at once", gemm_at_once},
     {"sparse products against double", test_csr_reference},
     {"stochastic updates of sparse rows against double", test_sparse_sgd_reference},
     {"stochastic updates: no rows, no entries, NaN", test_sparse_sgd_extremes},
