@@ -21,6 +21,12 @@ enum { CACHE_LINE = 64, PAUSES = 32 }; /* pauses between looks at the clock */
 /* Waiting for longer is sleeping. In this time the kernel parts threads that it has put on one core; of threads that
  * sleep sooner it sees no two ready at a time, and leaves them there. */
 #define SPIN_S 4e-3
+/* Beside another busy process that is wrong: a thread that spins keeps the core from another one of ours, which has to
+ * wait for its own core. A part of a loop that ends so much later than the others, by half of their time and DELAY_S,
+ * has waited for a core: for PASSIVE_S threads sleep after SHORT_SPIN_S. */
+#define SHORT_SPIN_S 2e-5
+#define DELAY_S 1e-3
+#define PASSIVE_S 0.2
 
 struct pool;
 
@@ -45,6 +51,8 @@ struct pool {
   int threads;
   _Alignas(CACHE_LINE) _Atomic int running; /* workers that compute */
   _Atomic bool sleeps, oversubscribed; /* oversubscribed: there are fewer cores than threads */
+  _Atomic bool passive;
+  double passive_until;
   pthread_mutex_t lock;
   pthread_cond_t done;
 };
@@ -86,14 +94,15 @@ static bool parallel_has_task(const void *of)
   return atomic_load(&next->worker->task) != next->seen;
 }
 
-/* Returns true as soon as ready(of), false after a short time. */
-static bool parallel_spin(bool (*ready)(const void *of), const void *of)
+/* Returns true as soon as ready(of), false after a time. */
+static bool parallel_spin(const struct pool *pool, bool (*ready)(const void *of), const void *of)
 {
   const double begin = parallel_clock();
   while (!ready(of)) {
     for (int i = 0; i < PAUSES; i++)
       parallel_pause();
-    if (parallel_clock() - begin > SPIN_S)
+    const bool passive = atomic_load_explicit(&pool->passive, memory_order_relaxed);
+    if (parallel_clock() - begin > (passive ? SHORT_SPIN_S : SPIN_S))
       return false;
   }
   return true;
@@ -103,7 +112,7 @@ static bool parallel_spin(bool (*ready)(const void *of), const void *of)
 static void parallel_wait(const struct pool *pool, bool (*ready)(const void *of), const void *of, _Atomic bool *sleeps,
                           pthread_mutex_t *lock, pthread_cond_t *condition)
 {
-  if (ready(of) || (!atomic_load_explicit(&pool->oversubscribed, memory_order_relaxed) && parallel_spin(ready, of)))
+  if (ready(of) || (!atomic_load_explicit(&pool->oversubscribed, memory_order_relaxed) && parallel_spin(pool, ready, of)))
     return;
   pthread_mutex_lock(lock);
   atomic_store(sleeps, true);
@@ -230,6 +239,15 @@ static struct pool *parallel_pool(void)
 
 /* -- loops */
 
+/* own: the seconds of the caller's part of a loop that has ended, which it had computed at the time `computed`. */
+static void parallel_find_delays(struct pool *pool, double own, double computed)
+{
+  const double now = parallel_clock();
+  if (now - computed > own / 2 + DELAY_S)
+    pool->passive_until = now + PASSIVE_S;
+  atomic_store_explicit(&pool->passive, now < pool->passive_until, memory_order_relaxed);
+}
+
 int trm_parallel_thread(void)
 {
   return parallel_number;
@@ -265,6 +283,9 @@ void trm_parallel_for(int threads, size_t n, trm_parallel_body *body, const void
   atomic_store(&pool->running, pool->threads - 1);
   for (int i = 0; i < pool->threads - 1; i++)
     parallel_begin_task(pool->worker[i]);
+  const double begin = parallel_clock();
   parallel_compute(pool, 0);
+  const double computed = parallel_clock();
   parallel_wait(pool, parallel_is_zero, &pool->running, &pool->sleeps, &pool->lock, &pool->done);
+  parallel_find_delays(pool, computed - begin, computed);
 }
