@@ -1,8 +1,16 @@
 /* Batch normalization. A thread sums whole channels, so sums have one order for any number of threads: float within at
- * most CPU_BLOCK values, double beyond. */
+ * most CPU_BLOCK values, double beyond. It reads several channels of a sample, which are contiguous, before it goes on
+ * to the next one. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
+
+enum { TOGETHER = 16 }; /* channels */
+
+CPU_INLINE size_t batch_norm_end(size_t first, size_t high)
+{
+  return high - first < TOGETHER ? high : first + TOGETHER;
+}
 
 CPU_INLINE double batch_norm_count(const struct trm_batch_norm *bn)
 {
@@ -60,20 +68,25 @@ CPU_INLINE void batch_norm_moments(enum trm_value_type type, const struct trm_ba
 {
   const size_t channels = it->bn.channels, size = it->bn.size;
 
-  for (size_t c = low; c < high; c++) {
-    struct moments all = {0, 0, 0};
+  for (size_t first = low; first < high; first += TOGETHER) {
+    const size_t end = batch_norm_end(first, high);
+    struct moments all[TOGETHER] = {{0, 0, 0}};
 
     for (size_t i = 0; i < it->b; i++)
-      for (size_t s = 0; s < size; s += CPU_BLOCK) {
-        const size_t n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
-        const void *x = cpu_at(type, it->x, (i * channels + c) * size + s);
-        const double sum = (double)cpu_lane_sum_of(type, x, n);
-        const float mean = (float)(sum / (double)n);
+      for (size_t c = first; c < end; c++)
+        for (size_t s = 0; s < size; s += CPU_BLOCK) {
+          const size_t n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
+          const void *x = cpu_at(type, it->x, (i * channels + c) * size + s);
+          const double sum = (double)cpu_lane_sum_of(type, x, n);
+          const float mean = (float)(sum / (double)n);
 
-        batch_norm_add_moments(&all, (double)n, sum / (double)n, (double)cpu_lane_squares(type, x, mean, n));
-      }
-    it->moments[c] = (float)all.mean;
-    it->moments[channels + c] = (float)all.square;
+          batch_norm_add_moments(&all[c - first], (double)n, sum / (double)n,
+                                 (double)cpu_lane_squares(type, x, mean, n));
+        }
+    for (size_t c = first; c < end; c++) {
+      it->moments[c] = (float)all[c - first].mean;
+      it->moments[channels + c] = (float)all[c - first].square;
+    }
   }
 }
 
@@ -141,18 +154,22 @@ CPU_INLINE void batch_norm_forward(enum trm_value_type type, const struct trm_ba
 {
   const size_t channels = it->bn.channels, size = it->bn.size;
 
-  for (size_t c = low; c < high; c++) {
-    const float mean = it->mean[c], bias = it->bias[c];
-    const float scale = batch_norm_inverse_std(&it->bn, it->square[c]) * it->w[c];
+  for (size_t first = low; first < high; first += TOGETHER) {
+    const size_t end = batch_norm_end(first, high);
+    float scales[TOGETHER];
 
-    for (size_t i = 0; i < it->b; i++) {
-      const void *x = cpu_at(type, it->x, (i * channels + c) * size);
-      void *y = cpu_at(type, it->y, (i * channels + c) * size);
+    for (size_t c = first; c < end; c++)
+      scales[c - first] = batch_norm_inverse_std(&it->bn, it->square[c]) * it->w[c];
+    for (size_t i = 0; i < it->b; i++)
+      for (size_t c = first; c < end; c++) {
+        const float mean = it->mean[c], bias = it->bias[c], scale = scales[c - first];
+        const void *x = cpu_at(type, it->x, (i * channels + c) * size);
+        void *y = cpu_at(type, it->y, (i * channels + c) * size);
 
 #pragma omp simd
-      for (size_t s = 0; s < size; s++)
-        cpu_set(type, y, s, (cpu_value(type, x, s) - mean) * scale + bias);
-    }
+        for (size_t s = 0; s < size; s++)
+          cpu_set(type, y, s, (cpu_value(type, x, s) - mean) * scale + bias);
+      }
   }
 }
 
@@ -167,18 +184,22 @@ CPU_INLINE void batch_norm_sums(enum trm_value_type type, const struct trm_batch
 {
   const size_t channels = it->bn.channels, size = it->bn.size;
 
-  for (size_t c = low; c < high; c++) {
-    const float mean = it->mean[c];
-    double sum = 0, products = 0;
+  for (size_t first = low; first < high; first += TOGETHER) {
+    const size_t end = batch_norm_end(first, high);
+    double sum[TOGETHER] = {0}, products[TOGETHER] = {0};
 
     for (size_t i = 0; i < it->b; i++)
-      for (size_t s = 0; s < size; s += CPU_BLOCK) {
-        const size_t at = (i * channels + c) * size + s, n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
+      for (size_t c = first; c < end; c++)
+        for (size_t s = 0; s < size; s += CPU_BLOCK) {
+          const size_t at = (i * channels + c) * size + s, n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
 
-        batch_norm_lane_products(type, cpu_at(type, it->x, at), mean, cpu_at(type, it->dy, at), n, &sum, &products);
-      }
-    it->sums[c] = (float)sum;
-    it->sums[channels + c] = (float)(products * (double)batch_norm_inverse_std(&it->bn, it->square[c]));
+          batch_norm_lane_products(type, cpu_at(type, it->x, at), it->mean[c], cpu_at(type, it->dy, at), n,
+                                   &sum[c - first], &products[c - first]);
+        }
+    for (size_t c = first; c < end; c++) {
+      it->sums[c] = (float)sum[c - first];
+      it->sums[channels + c] = (float)(products[c - first] * (double)batch_norm_inverse_std(&it->bn, it->square[c]));
+    }
   }
 }
 
@@ -194,21 +215,29 @@ CPU_INLINE void batch_norm_backward(enum trm_value_type type, const struct trm_b
 {
   const size_t channels = it->bn.channels, size = it->bn.size;
 
-  for (size_t c = low; c < high; c++) {
-    const float mean = it->mean[c], inverse = batch_norm_inverse_std(&it->bn, it->square[c]);
-    const float scale = inverse * it->w[c];
-    const float sum = (float)((double)it->sums[c] / batch_norm_count(&it->bn));
-    const float slope = (float)((double)it->sums[channels + c] / batch_norm_count(&it->bn) * (double)inverse);
+  for (size_t first = low; first < high; first += TOGETHER) {
+    const size_t end = batch_norm_end(first, high);
+    float scales[TOGETHER], means[TOGETHER], slopes[TOGETHER]; /* of dy, of x */
 
-    for (size_t i = 0; i < it->b; i++) {
-      const size_t at = (i * channels + c) * size;
-      const void *x = cpu_at(type, it->x, at), *dy = cpu_at(type, it->dy, at);
-      void *dx = cpu_at(type, it->dx, at);
+    for (size_t c = first; c < end; c++) {
+      const float inverse = batch_norm_inverse_std(&it->bn, it->square[c]);
+
+      scales[c - first] = inverse * it->w[c];
+      means[c - first] = (float)((double)it->sums[c] / batch_norm_count(&it->bn));
+      slopes[c - first] = (float)((double)it->sums[channels + c] / batch_norm_count(&it->bn) * (double)inverse);
+    }
+    for (size_t i = 0; i < it->b; i++)
+      for (size_t c = first; c < end; c++) {
+        const float scale = scales[c - first], mean_dy = means[c - first], slope = slopes[c - first];
+        const float mean = it->mean[c];
+        const size_t at = (i * channels + c) * size;
+        const void *x = cpu_at(type, it->x, at), *dy = cpu_at(type, it->dy, at);
+        void *dx = cpu_at(type, it->dx, at);
 
 #pragma omp simd
-      for (size_t s = 0; s < size; s++)
-        cpu_set(type, dx, s, scale * (cpu_value(type, dy, s) - sum - (cpu_value(type, x, s) - mean) * slope));
-    }
+        for (size_t s = 0; s < size; s++)
+          cpu_set(type, dx, s, scale * (cpu_value(type, dy, s) - mean_dy - (cpu_value(type, x, s) - mean) * slope));
+      }
   }
 }
 
