@@ -207,6 +207,7 @@ int loaded_open_split(struct loaded *loaded, const struct call *call, enum trm_s
     return trm_error(TRM_USAGE, "%s: data.file: no data set named", call->command->name);
   job->options.data.shuffle = job->options.data.flip = false;
   job->options.data.pad = 0;
+  job->options.data.crop = job->options.data.jitter = 0;
   TRM_CHECK(trm_agree(job->modules.comm, loaded_read(loaded, job, (size_t)o->train.batch)));
   const char *file = o->data.file;
   if (split == TRM_SPLIT_VALIDATION)

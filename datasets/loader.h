@@ -29,6 +29,7 @@ struct store {
 struct augment {
   bool enabled, flip;
   size_t pad;
+  double crop, jitter;
   size_t channels, height, width;
   uint64_t seed;
   float pad_value; /* value of a stored 0 */
@@ -102,10 +103,24 @@ void loader_sparse_rows(const struct loader *loader, uint64_t low, uint64_t high
 /* Converts n values of x to floats. */
 void loader_to_float(const struct loader *loader, float *to, const unsigned char *from, size_t n);
 
-/* Sets loader->augment from data.pad and data.flip. Errors: data that are not images, images too small. */
+/* Sets loader->augment from data.pad, data.crop, data.jitter and data.flip. Errors: data that are not images, images too
+ * small, both a shift and a part, colors of images that are not bytes. */
 int augment_configure(struct loader *loader, enum trm_split split, const struct trm_options *options);
 /* Writes image x, augmented for its position in the epoch's order, to `to` (C, H, W). */
 void augment_row(const struct loader *loader, uint64_t position, const unsigned char *x, float *to);
+
+/* Part of an image, in pixels. */
+struct augment_box {
+  size_t top, left, height, width;
+};
+
+/* Draws the part of the image at a position: area and aspect as Szegedy et al. 2015 (arXiv 1409.4842, section 6). */
+struct augment_box augment_draw_box(const struct loader *loader, uint64_t position);
+/* Resizes the part of image x to the whole one's size, to (C, H, W): bilinear, between the centers of pixels. */
+void augment_resize(const struct loader *loader, const struct augment_box *box, const unsigned char *x, float *to);
+/* Multiplies brightness (0), contrast (1) and saturation (2) of an image (channels, pixels) in [0, 1] by the factors, in
+ * the order `first`, `second`, and the third; saturation: of three channels, red, green, blue. Clamped each time. */
+void augment_colors(float *image, size_t channels, size_t pixels, const float factor[3], int first, int second);
 
 /* Two windows in shared memory. open, close: collective over loader->node. threads that read ahead: 0 or 1. */
 int shuffle_windows_open(struct loader *loader, int threads);

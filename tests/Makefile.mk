@@ -395,6 +395,8 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/mutations/trainer.sh \
 	tests/reference/check_onnx.py \
 	tests/reference/check_safetensors.py \
+	tests/reference/augment.txt \
+	tests/reference/make_augment.py \
 	tests/reference/gpt2.safetensors \
 	tests/reference/bpe_merges.txt \
 	tests/reference/bpe_text.txt \

@@ -124,6 +124,8 @@ bad 2 'batch.*drop_last|drop_last.*batch' $train "$m" --train.batch=1000 --data.
 # -- augmentation of images
 bad 2 'data.flip.*images.*sparse.h5.*sparse' train --data.file=sparse.h5 "--model=linear 1" --data.flip=yes --run.dir=x
 bad 2 'data.pad.*28.*sides.*\(1, 28, 28\)' $train "$m" --data.pad=28 --run.dir=x
+bad 2 'data.crop.*sparse.h5.*sparse' train --data.file=sparse.h5 "--model=linear 1" --data.crop=0.1 --run.dir=x
+bad 2 'data.pad and data.crop' $train "$m" --data.pad=2 --data.crop=0.1 --run.dir=x
 bad 2 'data.pad.*-1' $train "$m" --data.pad=-1 --run.dir=x
 # -- files
 bad 1 'nowhere.h5.*[Nn]o such file' train --data.file=nowhere.h5 "$m" --run.dir=x

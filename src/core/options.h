@@ -20,6 +20,7 @@ struct trm_data_options {
   int64_t limit, limit_test; /* samples; 0: all */
   int64_t context, stride; /* tokens */
   int64_t pad;    /* pixels on each side of an image */
+  double crop, jitter;
   bool shuffle, flip, drop_last;
 };
 struct trm_train_options {

@@ -33,6 +33,11 @@ const struct trm_option trm_option_table[] = {
    "tokens from the start of one training row to the start of the next (0: data.context, no overlap)"),
   INT(data.pad, "0", 0, INFINITY,
    "training images: pad each side with N zeros, then crop to the original size at a random position"),
+  REAL(data.crop, "0", 0, 1,
+       "training images: cut out a part of at least this fraction of the area, 3:4 to 4:3, and resize it to the image's "
+       "size (0: whole images)"),
+  REAL(data.jitter, "0", 0, 1,
+       "training images of bytes: multiply brightness, contrast and saturation by up to 1 - X to 1 + X"),
   BOOL(data.flip, "no", "training images: flip left to right with probability 1/2"),
   BOOL(data.drop_last, "no", "skip the last batch of an epoch if it is not full"),
 

@@ -31,6 +31,8 @@ enum trm_purpose {
   TRM_RANDOM_SPLIT = 10, /* rows of a data file that become its test split: stream = class */
   TRM_RANDOM_VALIDATION = 11, /* rows cut from the training split: stream = 0 */
   TRM_RANDOM_COMPRESS = 12, /* compressed gradients (mpi/compress/qsgd.c: stream = update; powersgd.c: = column) */
+  TRM_RANDOM_CROP = 13, /* parts of images: stream = epoch, index = position in it * tries + try */
+  TRM_RANDOM_JITTER = 14, /* their colors: stream = epoch, index = position in it */
   TRM_RANDOM_SWEEP = 20, /* values of a random search: stream = axis, index = draw */
   TRM_RANDOM_CLUSTERS = 21, /* Gaussian clusters: stream = 0: centers, 1 + split; index = sample * features + feature */
 };

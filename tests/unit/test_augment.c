@@ -1,6 +1,10 @@
 /* Augmentation: pixels equal those computed from the definition with the same random numbers, for any sharding of a
  * batch, in memory or streamed. For 1 or more ranks. */
+#include <math.h>
+#include <stdlib.h>
+
 #include "core/random.h"
+#include "datasets/loader.h"
 #include "job_folder.h"
 
 static struct trm_options options_of(int64_t memory, int64_t pad, bool flip)
@@ -106,6 +110,131 @@ static void test_pixels(void)
   trm_free(bytes);
 }
 
+/* -- parts, colors */
+
+/* Values that PyTorch computes (tests/reference/make_augment.py). */
+static void test_recorded(void)
+{
+  enum { C = 3, H = 11, W = 9, N = C * H * W };
+  static const float scale = 0.25f, shift = -2;
+  struct loader loader = {.head = {.scale = scale, .shift = shift}, .x_type = BLOCK_UINT8,
+                          .augment = {.channels = C, .height = H, .width = W}};
+  const char *top = getenv("top_srcdir");
+  char *path = trm_format("%s/tests/reference/augment.txt", top ? top : "."), line[64];
+  FILE *file = fopen(path, "r");
+  unsigned char image[N];
+  float got[N], factor[3];
+  int cases = 0, first, second;
+  double worst = 0;
+  CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+  for (int i = 0; i < N; i++)
+    image[i] = (unsigned char)((7 * (i / (H * W)) + 31 * (i / W % H) + 13 * (i % W) + i % W * (i / W % H)) % 251);
+  for (; fgets(line, sizeof line, file); cases++) {
+    struct augment_box box;
+    const bool resizes = sscanf(line, "resize %zu %zu %zu %zu", &box.top, &box.left, &box.height, &box.width) == 4;
+    if (resizes) {
+      augment_resize(&loader, &box, image, got);
+      for (int i = 0; i < N; i++)
+        got[i] = (got[i] - shift) / scale;
+    } else {
+      CU_ASSERT_EQUAL_FATAL(sscanf(line, "colors %f %f %f %d %d", &factor[0], &factor[1], &factor[2], &first, &second), 5);
+      for (int i = 0; i < N; i++)
+        got[i] = (float)image[i] / 255;
+      augment_colors(got, C, H * W, factor, first, second);
+    }
+    for (int i = 0; i < N; i++) {
+      double want;
+      CU_ASSERT_EQUAL_FATAL(fscanf(file, "%lf", &want), 1);
+      worst = fmax(worst, fabs((double)got[i] - want) / (resizes ? 255 : 1));
+    }
+    CU_ASSERT_FATAL(fscanf(file, " ") == 0);
+  }
+  CU_ASSERT_EQUAL(cases, 10);
+  CU_ASSERT(worst < 1e-6);
+  fclose(file);
+  trm_free(path);
+}
+
+/* Parts as drawn: inside the image, of the area and the aspect that are asked for, everywhere. */
+static void test_boxes(void)
+{
+  enum { H = 120, W = 160, N = 4000 };
+  struct loader loader = {.augment = {.crop = 0.2, .channels = 1, .height = H, .width = W, .seed = 3}};
+  double area = 0, down = 0;
+  int wrong = 0, tall = 0;
+  for (uint64_t i = 0; i < N; i++) {
+    const struct augment_box box = augment_draw_box(&loader, i);
+    const double part = (double)(box.height * box.width) / (H * W), aspect = (double)box.width / (double)box.height;
+    wrong += box.top + box.height > H || box.left + box.width > W || part < 0.19 || aspect < 0.73 || aspect > 1.37;
+    area += part / N;
+    tall += box.height > box.width;
+    down += box.height < H ? (double)box.top / (double)(H - box.height) / N : 0.5 / N;
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  CU_ASSERT(area > 0.487 && area < 0.507); /* 0.497: large parts often do not fit; by a separate simulation */
+  CU_ASSERT(tall > N / 3 && tall < N / 2);
+  CU_ASSERT(down > 0.48 && down < 0.52);
+  loader.augment = (struct augment){.crop = 1, .channels = 1, .height = 20, .width = 100};
+  const struct augment_box middle = augment_draw_box(&loader, 0); /* the whole is too wide */
+  CU_ASSERT(middle.height == 20 && middle.width == 27 && middle.left == 36 && middle.top == 0);
+}
+
+/* Rows of a data set, sharded over the ranks, are those of the functions above at their position and epoch. */
+static void test_parts_of_rows(void)
+{
+  const size_t size[] = {3, 12, 10}, width = 360;
+  char *path = images_make("boxes.h5", true, size, 301);
+  struct trm_options options = options_of(1 << 30, 0, true);
+  struct trm_dataset *plain, *moved;
+  struct trm_host_batch a = {0}, b = {0};
+  size_t low, high, wrong = 0, changed = 0;
+  options.data.flip = false;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&plain, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  options.data.crop = 0.3;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&moved, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  struct loader floats = *(struct loader *)moved;
+  floats.x_type = BLOCK_FLOAT;
+  floats.epoch = 1;
+  trm_interval(100, (size_t)world->size, (size_t)world->rank, &low, &high);
+  CU_ASSERT_EQUAL_FATAL(plain->ops->fetch(plain, 1, 100 + low, 100 + high, &a), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(moved->ops->fetch(moved, 1, 100 + low, 100 + high, &b), TRM_OK);
+  for (size_t i = 0; i < high - low; i++) {
+    float want[360];
+    const struct augment_box box = augment_draw_box(&floats, 100 + low + i);
+    augment_resize(&floats, &box, (const unsigned char *)(a.dense + i * width), want);
+    for (size_t j = 0; j < width; j++)
+      wrong += fabsf(b.dense[i * width + j] - want[j]) > 1e-4f;
+    changed += memcmp(a.dense + i * width, want, sizeof want) != 0;
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  CU_ASSERT(changed > (high - low) / 2);
+  moved->ops->close(moved);
+  options.data.crop = 0;
+  options.data.jitter = 0.4;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&moved, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(moved->ops->fetch(moved, 1, 100 + low, 100 + high, &b), TRM_OK);
+  double sum = 0, square = 0;
+  for (size_t i = 0; i < high - low; i++) {
+    double mean[2] = {0, 0};
+    for (size_t j = 0; j < width; j++) {
+      const float x = b.dense[i * width + j];
+      wrong += !(x >= MADE_SHIFT && x <= MADE_SHIFT + 255 * MADE_SCALE);
+      mean[0] += (double)(a.dense[i * width + j] - MADE_SHIFT) / (double)width;
+      mean[1] += (double)(x - MADE_SHIFT) / (double)width;
+    }
+    sum += mean[1] / mean[0] / (double)(high - low); /* brightness moves the mean, the others hardly */
+    square += pow(mean[1] / mean[0] - 1, 2) / (double)(high - low);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  CU_ASSERT(sum > 0.85 && sum < 1.1);
+  CU_ASSERT(sqrt(square) > 0.12 && sqrt(square) < 0.3); /* 0.4 / sqrt(3) = 0.23, less what is clamped */
+  trm_host_batch_free(&a);
+  trm_host_batch_free(&b);
+  plain->ops->close(plain);
+  moved->ops->close(moved);
+  trm_free(path);
+}
+
 /* A batch fetched whole, in parts, and by a run resumed in its middle. */
 static void test_parts(void)
 {
@@ -185,6 +314,9 @@ int main(int argc, char **argv)
   CU_TestInfo tests[] = {
     {"folder", job_folder},
     {"pixels", test_pixels},
+    {"recorded parts and colors", test_recorded},
+    {"parts that are drawn", test_boxes},
+    {"parts and colors of rows", test_parts_of_rows},
     {"parts of a batch", test_parts},
     {"the test split", test_test_split},
     {"refused settings", test_refused},
