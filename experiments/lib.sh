@@ -15,6 +15,8 @@ case ${1:-} in
 esac
 : "${TRIREME:=trireme}" "${OUT:=runs/$(basename "$here")$([ $form = full ] || echo -short)}"
 export TRIREME
+# The same bits on every processor with AVX2: OpenBLAS would choose kernels by the processor, and they round differently.
+! grep -qw avx2 /proc/cpuinfo 2> /dev/null || export OPENBLAS_CORETYPE="${OPENBLAS_CORETYPE:-Haswell}"
 command -v "$TRIREME" > /dev/null || { echo "$TRIREME: no such program; TRIREME=PATH names it" >&2; exit 2; }
 
 # use FILE COMMAND: the data of the sweeps that follow, and the command that makes the file, for who lacks it
