@@ -87,4 +87,17 @@ equal gpt half
 # -- evaluation and prediction read the scores of either type
 launch 1 "$TRIREME" eval gpt/checkpoints/last.h5 --data.file=text.h5 --train.activations=bf16 > eval.log 2>&1 ||
   { cat eval.log; fail "eval in bfloat16"; }
+# -- oneDNN computes all three passes of a convolution, whatever types its arrays have
+if ldd "$TRIREME" | grep -q libdnnl; then
+  for types in device.matmul=f32 device.matmul=bf16 train.activations=bf16; do
+    grep -qw avx512_bf16 /proc/cpuinfo || [ $types = device.matmul=f32 ] && grep -qw avx512f /proc/cpuinfo || continue
+    ONEDNN_VERBOSE=1 "$TRIREME" bench step --model="conv2d 32 3 pad=1 | relu | conv2d 32 3 pad=1 | flatten | linear 10" \
+      --input=16x12x12 --batch=4 --steps=1 --warmup=1 --bound=no --$types > convolutions.log 2>&1 ||
+      { tail -n 3 convolutions.log; fail "bench step --$types"; }
+    for pass in forward_training backward_data backward_weights; do
+      grep -q "exec,cpu,convolution,.*,$pass," convolutions.log || fail "--$types: oneDNN does not compute $pass"
+    done
+    pass "oneDNN's convolutions: $types"
+  done
+fi
 finish

@@ -61,7 +61,7 @@ struct conv_descriptions {
   dnnl_dims_t stride, dilation, pad;
 };
 
-static void conv_describe(const struct conv_key *key, struct conv_plan *plan, struct conv_descriptions *all)
+static void conv_describe(const struct conv_key *key, struct conv_descriptions *all)
 {
   const dnnl_dims_t units = {(dnnl_dim_t)key->units}, one = {1};
 
@@ -70,7 +70,6 @@ static void conv_describe(const struct conv_key *key, struct conv_plan *plan, st
     dnnl_dims_t size, step;
 
     conv_sizes(key, i, size, step);
-    conv_check(onednn_describe_strides(&plan->array[i].user, DIMS, size, conv_user_type(key, i), step));
     conv_check(onednn_describe_any(&all->array[i], DIMS, size, conv_library_type(key, i)));
   }
   conv_check(onednn_describe_strides(&all->array[CONV_BIAS], 1, units, dnnl_f32, one));
@@ -79,6 +78,17 @@ static void conv_describe(const struct conv_key *key, struct conv_plan *plan, st
   for (int d = 0; d < 2; d++) {
     all->stride[d] = (dnnl_dim_t)key->conv.window.stride[d];
     all->pad[d] = (dnnl_dim_t)key->conv.window.pad[d];
+  }
+}
+
+/* The arrays as the caller has them. */
+static void conv_describe_user(struct conv_plan *plan)
+{
+  for (int i = 0; i < CONV_BIAS; i++) {
+    dnnl_dims_t size, step;
+
+    conv_sizes(&plan->key, i, size, step);
+    conv_check(onednn_describe_strides(&plan->array[i].user, DIMS, size, conv_user_type(&plan->key, i), step));
   }
 }
 
@@ -199,19 +209,32 @@ static bool conv_is_fast(const_dnnl_primitive_desc_t description)
          (!strncmp(name, "jit", 3) || !strncmp(name, "brg", 3));
 }
 
+/* Describes the forward pass with the factors of the key's: backward passes want it. Its result has a type of its own. */
+static dnnl_primitive_desc_t conv_describe_forward(const struct conv_key *key, dnnl_engine_t engine)
+{
+  struct conv_key forward_key = *key;
+  struct conv_descriptions all;
+  dnnl_primitive_desc_t forward = NULL;
+
+  forward_key.pass = CONV_FORWARD;
+  conv_describe(&forward_key, &all);
+  const dnnl_status_t status = conv_describe_pass(CONV_FORWARD, &forward, engine, &all, key->bias, NULL);
+  conv_free_descriptions(&all);
+  return status == dnnl_success ? forward : NULL;
+}
+
 static void conv_plan_make(struct conv_plan *plan, dnnl_engine_t engine)
 {
-  struct conv_descriptions all;
-  dnnl_primitive_desc_t forward = NULL, description = NULL;
   const struct conv_key *key = &plan->key;
+  const dnnl_primitive_desc_t forward = conv_describe_forward(key, engine);
+  dnnl_primitive_desc_t description = NULL;
+  struct conv_descriptions all;
 
-  conv_describe(key, plan, &all);
-  dnnl_status_t status = conv_describe_pass(CONV_FORWARD, &forward, engine, &all, key->bias, NULL);
-  if (!status && key->pass != CONV_FORWARD)
-    status = conv_describe_pass((enum conv_pass)key->pass, &description, engine, &all, key->bias, forward);
-  const dnnl_primitive_desc_t chosen = key->pass == CONV_FORWARD ? forward : description;
-  if (!status && conv_is_fast(chosen)) {
-    conv_check(dnnl_primitive_create(&plan->primitive, chosen));
+  conv_describe_user(plan);
+  conv_describe(key, &all);
+  if (forward && !conv_describe_pass((enum conv_pass)key->pass, &description, engine, &all, key->bias, forward) &&
+      conv_is_fast(description)) {
+    conv_check(dnnl_primitive_create(&plan->primitive, description));
     plan->scratch_bytes = conv_scratch_bytes(plan->primitive);
     for (int i = 0; i < CONV_BIAS; i++)
       conv_plan_layout(plan, i, engine, all.attr);
