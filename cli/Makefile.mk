@@ -26,6 +26,8 @@ trm_cli = \
 	cli/cmd_options.c \
 	cli/cmd_plan.c \
 	cli/cmd_predict.c \
+	cli/predict_tokens.c \
+	cli/predict_tokens.h \
 	cli/cmd_repeat.c \
 	cli/cmd_report.c \
 	cli/repeat.h \

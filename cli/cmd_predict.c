@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "cli/loaded.h"
+#include "cli/predict_tokens.h"
 #include "core/atomic_file.h"
+#include "core/document.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -12,11 +14,16 @@
 #include "train/device_batch.h"
 
 static const char usage[] =
-  "usage: trireme predict CHECKPOINT.h5|RUN --data.file=FILE.h5 --out=PRED.h5|PRED.csv\n"
+  "usage: trireme predict CHECKPOINT.h5|RUN --data.file=FILE.h5 --out=PRED.h5|PRED.csv|PRED.jsonl\n"
   "                       [--split=test|validation|train]\n\n"
   "Writes a prediction for every sample of a split. An HDF5 file has scores (N, C) float32 and\n"
   "class (N) int32, the class with the highest score. A CSV file has a row for each sample:\n"
-  "index, prediction, and the probability of each class (of a hinge loss its score).\n"
+  "index, prediction, and the probability of each class (of a hinge loss its score). A file of\n"
+  "JSON lines has an object for each sample: index, prediction, class (its name, where the data\n"
+  "set has names) and probabilities, a list in the order of the classes (of a hinge loss score);\n"
+  "of values prediction, a number or a list. Of a model of tokens, .jsonl alone, an object for each\n"
+  "sequence: index, tokens, loss (the mean over its tokens), perplexity, and the likeliest token\n"
+  "after its last one: next_token, next_text, next_probability.\n"
   "RUN is a run directory: its best.h5, else its last.h5, and its data.file unless that is given.\n"
   "A .safetensors file can replace the checkpoint, with --model=... Runs on one process, without\n"
   "a launcher. parallel.threads sets its threads.\n";
@@ -64,23 +71,6 @@ static void cmd_predict_csv_class(FILE *out, char *const *names, size_t k)
   fputs(quote, out);
 }
 
-/* p (classes) = the probabilities that the loss makes of a row's scores (c): softmax; logistic of a single score. */
-static void cmd_predict_probabilities(const float *scores, size_t c, size_t classes, double *p)
-{
-  if (c == 1 && classes == 2) {
-    p[1] = 1 / (1 + exp(-(double)scores[0]));
-    p[0] = 1 / (1 + exp((double)scores[0]));
-    return;
-  }
-  double max = -INFINITY, sum = 0;
-  for (size_t k = 0; k < c; k++)
-    max = fmax(max, (double)scores[k]);
-  for (size_t k = 0; k < c; k++)
-    sum += p[k] = exp((double)scores[k] - max);
-  for (size_t k = 0; k < c; k++)
-    p[k] /= sum;
-}
-
 /* Writes index, prediction, and probabilities (softmax_cross_entropy, logistic) or scores of each row. predicted: NULL
  * for targets that are values; the scores are the predictions then. */
 static void cmd_predict_csv_rows(FILE *out, const struct loaded *loaded, size_t c, const float *scores,
@@ -107,7 +97,7 @@ static void cmd_predict_csv_rows(FILE *out, const struct loaded *loaded, size_t 
       cmd_predict_csv_class(out, dataset->class_names, (size_t)predicted[i]);
     }
     if (probable)
-      cmd_predict_probabilities(scores + i * c, c, columns, p);
+      trm_predicted_probabilities(scores + i * c, c, p);
     for (size_t k = 0; k < columns; k++)
       fprintf(out, ",%.9g", probable ? p[k] : (double)scores[i * c + k]);
   }
@@ -115,19 +105,65 @@ static void cmd_predict_csv_rows(FILE *out, const struct loaded *loaded, size_t 
   trm_free(p);
 }
 
-static int cmd_predict_csv(const char *path, const struct loaded *loaded, size_t c, const float *scores,
-                           const int32_t *predicted)
+/* Writes a number with the digits that a float32 has. */
+static void cmd_predict_json_value(FILE *out, double value)
+{
+  fprintf(out, isfinite(value) ? "%.9g" : "null", value);
+}
+
+/* Writes an object for each row; predicted as above. */
+static void cmd_predict_json_rows(FILE *out, const struct loaded *loaded, size_t c, const float *scores,
+                                  const int32_t *predicted)
+{
+  const struct trm_dataset *dataset = loaded->dataset;
+  const bool probable = predicted && strcmp(loaded->model.loss->name, "hinge") != 0;
+  const size_t values = probable ? dataset->spec.classes : c;
+  double *p = trm_alloc(values * sizeof *p, "probabilities");
+  for (size_t i = 0; i < dataset->rows; i++) {
+    struct trm_json json;
+    trm_json_open(&json, out);
+    trm_json_object(&json, NULL);
+    trm_json_integer(&json, "index", (int64_t)i);
+    if (predicted)
+      trm_json_integer(&json, "prediction", predicted[i]);
+    if (predicted && dataset->class_names)
+      trm_json_text(&json, "class", dataset->class_names[predicted[i]]);
+    for (size_t k = 0; k < c; k++)
+      p[k] = (double)scores[i * c + k];
+    if (probable)
+      trm_predicted_probabilities(scores + i * c, c, p);
+    const char *key = probable ? "probabilities" : predicted ? "score" : "prediction";
+    fprintf(out, ",\"%s\":%s", key, values > 1 ? "[" : "");
+    for (size_t k = 0; k < values; k++) {
+      fputs(k ? "," : "", out);
+      cmd_predict_json_value(out, p[k]);
+    }
+    fputs(values > 1 ? "]" : "", out);
+    trm_json_end(&json);
+  }
+  trm_free(p);
+}
+
+typedef void cmd_predict_writer(FILE *out, const struct loaded *loaded, size_t c, const float *scores,
+                                const int32_t *predicted);
+
+static int cmd_predict_text(const char *path, cmd_predict_writer *write, const struct loaded *loaded, size_t c,
+                            const float *scores, const int32_t *predicted)
 {
   struct atomic_file file;
   TRM_CHECK(atomic_file_open_secret(&file, path));
-  cmd_predict_csv_rows(file.stream, loaded, c, scores, predicted);
+  write(file.stream, loaded, c, scores, predicted);
   return atomic_file_close(&file, !ferror(file.stream));
 }
 
 static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const char *out)
 {
+  const char *dot = strrchr(out, '.'), *end = dot ? dot : "";
+  if (loaded->model.spec.tokens && strcmp(end, ".jsonl") != 0)
+    return trm_error(TRM_USAGE, "predict: --out: predictions of a model of tokens are JSON lines: name a .jsonl file "
+                     "(trireme generate continues a text)");
   if (loaded->model.spec.tokens)
-    return trm_error(TRM_USAGE, "predict: a model of tokens: use trireme generate");
+    return predict_tokens_write(loaded, job, out);
   const struct trm_layer *last = &loaded->model.layer[loaded->model.layers - 1];
   const struct trm_dataset *dataset = loaded->dataset;
   const size_t n = dataset->rows, c = trm_shape_count(&last->out);
@@ -135,9 +171,10 @@ static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const c
   float *scores = trm_alloc(n * c * sizeof *scores, "scores");
   int32_t *predicted = trm_alloc(n * sizeof *predicted, "answers");
   int status = cmd_predict_rows(loaded, job, c, scores, predicted);
-  const char *end = strrchr(out, '.');
-  if (status == TRM_OK && end && strcmp(end, ".csv") == 0)
-    status = cmd_predict_csv(out, loaded, c, scores, classes ? predicted : NULL);
+  if (status == TRM_OK && strcmp(end, ".csv") == 0)
+    status = cmd_predict_text(out, cmd_predict_csv_rows, loaded, c, scores, classes ? predicted : NULL);
+  else if (status == TRM_OK && strcmp(end, ".jsonl") == 0)
+    status = cmd_predict_text(out, cmd_predict_json_rows, loaded, c, scores, classes ? predicted : NULL);
   else if (status == TRM_OK)
     status = trm_predictions_write(out, &(struct trm_predictions){
       .scores = scores, .predicted = classes ? predicted : NULL, .rows = n, .columns = c,

@@ -53,8 +53,8 @@ void report_write_duration(FILE *out, double s)
 }
 
 enum figure_kind { FIGURE_COUNT, FIGURE_RATE, FIGURE_LOSS, FIGURE_PERCENT, FIGURE_DURATION };
-/* Location of an unfinished run's value in its log. */
-enum logged { NOT_LOGGED, OF_TRAINING, OF_TESTS };
+/* Location of an unfinished run's value in its log. MEASURE: it has none, and the column is shown if a run has it. */
+enum logged { NOT_LOGGED, MEASURE, OF_TRAINING, OF_TESTS };
 static const struct column {
   const char *key, *head, *help;
   enum figure_kind kind;
@@ -75,6 +75,15 @@ static const struct column {
   {"test_loss", "Test loss", "test loss of the final weights", FIGURE_LOSS, -1, OF_TESTS, REPORT_LOSS},
   {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1, OF_TESTS,
    REPORT_ACCURACY},
+  {"test_perplexity", "Perplexity", "test perplexity", FIGURE_LOSS, -1, MEASURE, 0},
+  {"test_top5", "Top-5 accuracy", "test rows whose class is among the five likeliest", FIGURE_PERCENT, 1, MEASURE, 0},
+  {"test_f1_macro", "F1", "test F1, macro average", FIGURE_LOSS, 1, MEASURE, 0},
+  {"test_auc", "AUC", "test area under the ROC curve; of several classes one against the rest, macro average",
+   FIGURE_LOSS, 1, MEASURE, 0},
+  {"test_ece", "Calibration error", "expected calibration error on the test split", FIGURE_LOSS, -1, MEASURE, 0},
+  {"test_mae", "MAE", "test mean absolute error", FIGURE_LOSS, -1, MEASURE, 0},
+  {"test_rmse", "RMSE", "test root mean squared error", FIGURE_LOSS, -1, MEASURE, 0},
+  {"test_r2", "R²", "test coefficient of determination", FIGURE_LOSS, 1, MEASURE, 0},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -85,9 +94,23 @@ static double table_number(const struct report_run *run, const struct column *co
   const bool is_time = column->kind == FIGURE_DURATION;
   if (run->summary)
     return trm_node_number(trm_node_get(run->summary, is_time && run->modeled ? "virtual_s" : column->key), NAN);
-  if (column->logged == NOT_LOGGED || (column->logged == OF_TESTS && run->validates) || log->n == 0)
+  if (column->logged <= MEASURE || (column->logged == OF_TESTS && run->validates) || log->n == 0)
     return NAN;
   return log->point[log->n - 1].value[column->field];
+}
+
+static bool table_shows(const struct report *report, const struct column *column)
+{
+  bool shown = column->logged != MEASURE;
+  for (int i = 0; i < report->count && !shown; i++)
+    shown = isfinite(table_number(&report->run[i], column));
+  return shown;
+}
+
+/* The series have no counts. */
+static bool table_shows_of_series(const struct report *report, const struct column *column)
+{
+  return column->kind != FIGURE_COUNT && table_shows(report, column);
 }
 
 static void table_number_write(FILE *out, enum figure_kind kind, double value)
@@ -137,7 +160,8 @@ void report_runs_table(FILE *out, const struct report *report)
     fputs("<h2>Runs</h2>\n", out);
   fputs("<div class=\"wide\"><table><thead><tr><th>Run</th><th>Status</th><th>Strategy</th>", out);
   for (int c = 0; c < COLUMNS; c++)
-    fprintf(out, "<th class=\"n\" title=\"%s\">%s</th>", columns[c].help, columns[c].head);
+    if (table_shows(report, &columns[c]))
+      fprintf(out, "<th class=\"n\" title=\"%s\">%s</th>", columns[c].help, columns[c].head);
   fputs("<th title=\"SHA-256 of the weights, its beginning\">Weights</th></tr></thead><tbody>\n", out);
   for (int i = 0; i < report->count; i++) {
     fputs("<tr><td>", out);
@@ -159,7 +183,8 @@ void report_runs_table(FILE *out, const struct report *report)
     table_cell_text(out, runs[i].outcome);
     table_cell_text(out, strategy ? strategy : table_text(runs[i].config, "strategy.name"));
     for (int c = 0; c < COLUMNS; c++)
-      table_cell_number(out, &columns[c], report, i);
+      if (table_shows(report, &columns[c]))
+        table_cell_number(out, &columns[c], report, i);
     const char *hash = table_text(runs[i].summary, "weights_sha256");
     char brief[11];
     snprintf(brief, sizeof brief, "%s", hash ? hash : "–");
@@ -222,7 +247,7 @@ void report_series_table(FILE *out, const struct report *report)
   fputs("<h2>Series</h2>\n<p class=\"soft\">Means, and standard deviations over the seeds.</p>\n"
         "<div class=\"wide\"><table><thead><tr><th>Series</th><th>Runs</th>", out);
   for (int c = 0; c < COLUMNS; c++)
-    if (columns[c].kind != FIGURE_COUNT)
+    if (table_shows_of_series(report, &columns[c]))
       fprintf(out, "<th class=\"n\" title=\"%s\">%s</th>", columns[c].help, columns[c].head);
   fputs("</tr></thead><tbody>\n", out);
   for (int g = 0; g < report->groups; g++) {
@@ -232,7 +257,7 @@ void report_series_table(FILE *out, const struct report *report)
     markup_print(out, "<b>%s</b></td>", group->name);
     table_outcomes_write(out, group);
     for (int c = 0; c < COLUMNS; c++)
-      if (columns[c].kind != FIGURE_COUNT)
+      if (table_shows_of_series(report, &columns[c]))
         table_cell_sample(out, &columns[c], group, value);
     fputs("</tr>\n", out);
   }

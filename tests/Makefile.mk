@@ -39,6 +39,7 @@ trm_test_programs += \
 	tests/unit/test_buddy \
 	tests/unit/test_local_state \
 	tests/unit/test_mapped \
+	tests/unit/test_measures \
 	tests/unit/test_memory \
 	tests/unit/test_model \
 	tests/unit/test_muon \
@@ -121,6 +122,7 @@ tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c tests/unit/ranks
 tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c tests/unit/deferred_window.h $(trm_test_method)
 tests_unit_test_document_SOURCES = tests/unit/test_document.c tests/unit/messages.h $(trm_program_extra)
+tests_unit_test_measures_SOURCES = tests/unit/test_measures.c tests/unit/ranks.h $(trm_test_reference)
 tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(trm_program_extra)
 tests_unit_test_options_SOURCES = tests/unit/test_options.c tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_random_SOURCES = tests/unit/test_random.c $(trm_program_extra)
@@ -297,6 +299,7 @@ trm_test_scripts += \
 	tests/encrypted_messages.sh \
 	tests/signatures.sh \
 	tests/exchange.sh \
+	tests/measures.sh \
 	tests/gpu.sh \
 	tests/train.sh \
 	tests/async.sh \
@@ -406,6 +409,8 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/images.txt \
 	tests/reference/make_bpe.py \
 	tests/reference/make_images.py \
+	tests/reference/make_measures.py \
+	tests/reference/measures.txt \
 	tests/reference/make_exchange.py \
 	tests/reference/make_reference.py \
 	tests/reference/onnx.txt \

@@ -13,7 +13,7 @@ case ${program##*/} in
   test_replicas | test_replica_identities) ranks="1 2 3" more=5 ;; # with one rank also 1 to 9 virtual ones
   test_comm) ranks="1 2 3 9" more="4 5 6 7 8" ;;
   test_datasets) ranks="1 2 3" more=8 ;;
-  test_augment | test_staleness | test_validation) ranks="1 3" ;;
+  test_augment | test_measures | test_staleness | test_validation) ranks="1 3" ;;
   test_param_server | test_batch_assignment | test_async_peers) ranks="1 2 5" more="3 8 9" ;;
   test_a2cid2) ranks="1 3 4" more="2 5 8" ;;
   test_async_turns) ranks="2 4" more=5 ;;

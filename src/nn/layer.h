@@ -183,6 +183,7 @@ enum trm_acquire_mode {
   TRM_ACQUIRE_BACKWARD,  /* at release the gradient is complete */
   TRM_ACQUIRE_TIED,      /* backward of a layer that uses the weight of another, whose own backward comes later */
 };
+struct trm_loss_call; /* nn/loss.h */
 struct trm_param_provider {
   bool overwrites_gradient; /* each pass overwrites the gradients, as if beta were 0, and the provider accumulates;
                                false: gradients are whole arrays, with beta and ready as without a provider */
@@ -227,6 +228,10 @@ struct trm_pass {
   void *abandons_context;
   int (*wait)(void *context);      /* in place of the device's sync, with progress; NULL: sync */
   void *progress_context;
+  /* Called with each call of the loss, after it (nn/loss.h): reads the scores. May be collective over tensor_axis. NULL:
+   * not needed. */
+  void (*scored)(void *context, const struct trm_loss_call *call);
+  void *scored_context;
   bool skipped;                  /* trm_evaluate takes the modeled time alone and leaves its sums 0 */
   bool weights_kept;             /* the weights are those of this model's last forward pass */
   double seconds_per_row;        /* modeled time, for evaluations on a network with slot compute (core/comm.h) */

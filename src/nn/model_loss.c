@@ -59,6 +59,8 @@ static void loss_run(struct trm_model *model, const struct trm_pass *pass, const
   };
   trm_loss_call_shape(&call, last);
   (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
+  if (pass->scored)
+    pass->scored(pass->scored_context, &call);
 }
 
 /* Forward of the last layer, loss and, if backward, the layer's backward, for some vectors at a time, each of which is

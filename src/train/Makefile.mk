@@ -29,6 +29,7 @@ libtrireme_la_SOURCES += \
 	src/train/slowdown.c \
 	src/train/speeds.c \
 	src/train/slowdown.h \
+	src/train/measures.c \
 	src/train/memory_files.c \
 	src/train/memory_files.h \
 	src/train/modes.c \
@@ -62,6 +63,7 @@ traininclude_HEADERS += \
 	src/train/costs.h \
 	src/train/dataset.h \
 	src/train/grid.h \
+	src/train/measures.h \
 	src/train/row_trainer.h \
 	src/train/staleness.h \
 	src/train/strategy.h \

@@ -169,6 +169,26 @@ static int epochs_validate(struct trainer *t, bool goes_on)
   return !better || t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t, goes_on);
 }
 
+void trainer_measure(const struct trainer *t, struct trm_pass *pass)
+{
+  pass->scored = t->measurement ? trm_measurement_add_pass : NULL;
+  pass->scored_context = t->measurement;
+}
+
+void trainer_measures_end(struct trainer *t)
+{
+  struct trm_comm *stages = t->grid->axis[TRM_AXIS_PIPELINE];
+  struct trm_measures *measures = &t->result->measures;
+  char text[256];
+  if (!t->measurement)
+    return;
+  trm_measurement_end(t->measurement, t->grid->axis[TRM_AXIS_DATA], measures);
+  stages->ops->broadcast(stages, measures, sizeof *measures, TRM_BYTE, stages->size - 1); /* it had the scores */
+  trm_measurement_free(t->measurement);
+  t->measurement = NULL;
+  trm_info("test split: %s", trm_measures_text(measures, text, sizeof text));
+}
+
 /* Evaluates the final weights on the test split. Collective. */
 static int epochs_test(struct trainer *t)
 {
@@ -179,6 +199,8 @@ static int epochs_test(struct trainer *t)
   snprintf(head, sizeof head, "weights of step %llu: ", (unsigned long long)t->strategy.updates);
   struct trm_progress_point at = epochs_progress_point(t);
   at.epoch -= t->position == 0 && t->epoch > 0; /* the epoch that has just ended */
+  if (t->options->simulate.gradients)
+    t->measurement = trm_measurement_create(t->model.loss, &t->model.spec, dataset->rows, false);
   TRM_CHECK(epochs_score(t, dataset, &t->result->test));
   return epochs_record(t, &at, head, TRM_SPLIT_TEST, dataset, &t->result->test);
 }

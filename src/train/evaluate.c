@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "core/log.h"
-#include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
 #include "train/device_batch.h"
@@ -16,32 +15,7 @@ struct evaluation {
   size_t low, high, batch; /* rows [low, high), `batch` rows per pass */
   size_t passes;           /* the same on all ranks */
   struct trm_loss_sums *sums;
-  int64_t *confusion; /* (C, C) or NULL */
-  float *scores;      /* (batch, c) host, for confusion */
 };
-
-int32_t trm_predicted_class(const float *scores, size_t c)
-{
-  if (c == 1)
-    return scores[0] > 0;
-  size_t best = 0;
-  for (size_t j = 1; j < c; j++)
-    if (scores[j] > scores[best])
-      best = j;
-  return (int32_t)best;
-}
-
-/* Adds the rows of a batch, whose scores (rows, c) are on the device, to the confusion matrix. */
-static int evaluate_count(const struct evaluation *e, const struct trm_host_batch *rows)
-{
-  struct trm_device *device = e->model->device;
-  const size_t c = trm_shape_count(&e->model->layer[e->model->layers - 1].out), classes = e->model->spec.classes;
-  trm_model_read_scores(e->model, 0, rows->rows, e->scores);
-  TRM_CHECK(device->ops->sync(device));
-  for (size_t i = 0; i < rows->rows; i++)
-    e->confusion[(size_t)rows->target_class[i] * classes + (size_t)trm_predicted_class(e->scores + i * c, c)]++;
-  return TRM_OK;
-}
 
 static int evaluate_shard(void *context)
 {
@@ -64,8 +38,6 @@ static int evaluate_shard(void *context)
       status = trm_device_batch_upload(&device_batch, &host_batch, &input);
     if (status == TRM_OK)
       status = trm_model_evaluate(e->model, &pass, e->sums);
-    if (status == TRM_OK && e->confusion)
-      status = evaluate_count(e, &host_batch);
   }
   trm_device_batch_free(&device_batch);
   trm_host_batch_free(&host_batch);
@@ -96,29 +68,21 @@ void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm)
 }
 
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
-                 const struct trm_pass *pass, struct trm_loss_sums *sums, int64_t *confusion)
+                 const struct trm_pass *pass, struct trm_loss_sums *sums)
 {
   const size_t max_rows = (dataset->rows + (size_t)comm->size - 1) / (size_t)comm->size;
   struct trm_evaluation_part part = {.batch = batch, .passes = (max_rows + batch - 1) / batch};
   trm_interval(dataset->rows, (size_t)comm->size, (size_t)comm->rank, &part.low, &part.high);
-  return trm_evaluate_part(model, dataset, comm, &part, pass, sums, confusion);
+  return trm_evaluate_part(model, dataset, comm, &part, pass, sums);
 }
 
 int trm_evaluate_part(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm,
-                      const struct trm_evaluation_part *part, const struct trm_pass *pass, struct trm_loss_sums *sums,
-                      int64_t *confusion)
+                      const struct trm_evaluation_part *part, const struct trm_pass *pass, struct trm_loss_sums *sums)
 {
   struct evaluation e = {.model = model, .dataset = dataset, .pass = pass, .low = part->low, .high = part->high,
-                         .batch = part->batch, .passes = part->passes, .sums = sums, .confusion = confusion};
-  const size_t c = trm_shape_count(&model->layer[model->layers - 1].out), classes = model->spec.classes;
-  if (confusion)
-    e.scores = trm_alloc(part->batch * c * sizeof *e.scores, "scores");
+                         .batch = part->batch, .passes = part->passes, .sums = sums};
   memset(sums, 0, sizeof *sums);
-  const int status = trm_agree(comm, evaluate_in_time(&e, comm));
-  trm_free(e.scores);
-  TRM_CHECK(status);
+  TRM_CHECK(trm_agree(comm, evaluate_in_time(&e, comm)));
   trm_loss_sums_allreduce(sums, comm);
-  if (confusion)
-    comm->ops->allreduce(comm, confusion, classes * classes, TRM_INT64, TRM_SUM);
   return TRM_OK;
 }

@@ -24,19 +24,20 @@ static int mode_evaluate(struct trainer *t, struct trm_dataset *dataset, struct 
   struct trm_pass pass = trainer_pass(t);
   pass.training = false;
   pass.reduce = NULL;
+  trainer_measure(t, &pass);
   pass.skipped = !t->options->simulate.gradients;
   pass.seconds_per_row = t->slowdown.flop_per_row / 3 * t->slowdown.seconds_per_flop * t->slowdown.slow_factor;
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
   struct trm_evaluation_part part = {.batch = t->model.max_rows};
   if (t->strategy.abandons) {
     mode_divide_punctual(t, dataset->rows, &part);
-    return trm_evaluate_part(&t->model, dataset, data, &part, &pass, sums, NULL);
+    return trm_evaluate_part(&t->model, dataset, data, &part, &pass, sums);
   }
   if (!t->shares.share)
-    return trm_evaluate(&t->model, dataset, data, t->model.max_rows, &pass, sums, NULL);
+    return trm_evaluate(&t->model, dataset, data, t->model.max_rows, &pass, sums);
   part.passes = trainer_shares_passes(t, dataset->rows);
   trainer_shard(t, dataset->rows, &part.low, &part.high);
-  return trm_evaluate_part(&t->model, dataset, data, &part, &pass, sums, NULL);
+  return trm_evaluate_part(&t->model, dataset, data, &part, &pass, sums);
 }
 
 enum { PLAIN, LANES, PIPELINE, PIPELINE_WITHOUT_FLUSH, WORKERS, WORKERS_ON_ROWS };

@@ -466,6 +466,9 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     run_dir_write_score(&json, "best_validation", &result->best_validation, false, 0);
     trm_json_integer(&json, "best_step", (int64_t)result->best_step);
     run_dir_write_score(&json, "test", &result->test, tokens, result->test_token_bytes);
+    for (int i = 0; i < TRM_MEASURES; i++)
+      if (result->measures.applies[i])
+        run_dir_write_figure(&json, "test", trm_measure_texts[i].key, result->measures.value[i]);
     if (options->run.verify_every > 0) {
       trm_json_integer(&json, "verified_steps", (int64_t)result->verified_steps);
       trm_json_integer(&json, "transient_faults", (int64_t)result->transient_faults);

@@ -335,6 +335,7 @@ int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, stru
     .pass = trainer_pass(t), .batch = &batch, .batches = 1, .collective = stages_wait_for_others(t, dataset),
     .context = &e, .input = stages_test_input};
   run.pass.training = false;
+  trainer_measure(t, &run.pass);
   *sums = (struct trm_loss_sums){0};
   const int status = s->pipeline.ops->evaluate(&s->pipeline, &run, sums);
   trm_free(rows);

@@ -277,18 +277,22 @@ static int train_set_costs(struct trainer *t, double before)
   return costs->gradient(costs, s->model, s->pass_rows, &s->pass_s);
 }
 
-/* Plans what rank 0 gathers, tensors and then local states: for checkpoints, and at the end to hash the weights.
- * Collective. */
+/* Plans what rank 0 gathers, tensors and then local states: for checkpoints, and at the end to hash the weights; and,
+ * between these, the scores that the measures of the test split are made of. Collective. */
 static int train_plan_gathering(struct trainer *t)
 {
-  size_t *bytes = &t->budget.part[TRM_BUDGET_CHECKPOINT], states = 0, copies;
+  size_t *bytes = &t->budget.part[TRM_BUDGET_CHECKPOINT], states = 0, scores = 0, copies;
   if (!t->options->simulate.gradients)
     return TRM_OK;
   *bytes = trm_model_gather_bytes(t->grid, &t->strategy, &t->full_model, &t->model);
   if (t->options->run.checkpoint_every >= 0)
     states = trm_local_state_gather_bytes(t->comm, t->strategy.local_state, t->strategy.local_states);
   TRM_CHECK(trainer_saves_open(t, &copies));
-  *bytes = (states > *bytes ? states : *bytes) + copies;
+  if (t->splits.test)
+    scores = trm_measurement_bytes(t->model.loss, &t->model.spec, t->splits.test->rows,
+                                   t->grid->size[TRM_AXIS_DATA]);
+  *bytes = states > *bytes ? states : *bytes;
+  *bytes = (scores > *bytes ? scores : *bytes) + copies;
   return TRM_OK;
 }
 
@@ -418,6 +422,7 @@ static void train_tear_down(struct trainer *t)
   trainer_stages_free(t);
   trainer_close_checkpoint(t);
   trm_checkpoint_files_free(&t->files);
+  trm_measurement_free(t->measurement);
   trm_host_batch_free(&t->batch);
   trainer_verify_free(t);
   trainer_lanes_free(t);
@@ -485,6 +490,8 @@ static int train_conclude(struct trainer *t, const char *outcome)
   trainer_between_nodes(t);
   trm_slowdown_report(&t->slowdown, t->comm);
   trainer_stages_bubble(t, &result->bubble, &result->bubble_theory);
+  if (strcmp(outcome, "failed") != 0)
+    trainer_measures_end(t);
   const int status = t->options->simulate.gradients ? train_hash_weights(t) : TRM_OK;
   result->max_resident_bytes = trm_memory_peak();
   const int written = train_write_results(t);

@@ -4,6 +4,7 @@
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/grid.h"
+#include "train/measures.h"
 #include "train/strategy.h"
 
 TRM_BEGIN_DECLS
@@ -59,6 +60,7 @@ struct trm_result {
   struct trm_score validation, test;  /* of the final weights; test: NAN if the run was stopped */
   struct trm_score best_validation;   /* of checkpoints/best.h5, the weights after best_step */
   uint64_t best_step;
+  struct trm_measures measures;       /* of test; none applies: the run was stopped or has no test split */
   double train_s, comm_s, wait_s; /* seconds in steps; in communication and waiting for other ranks: means over ranks */
   double consensus;               /* strategy.h, of the final weights; 0: not defined */
   double conflicts;               /* strategy.h: conflicting / stored; NAN: nothing was stored */
@@ -81,21 +83,16 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
 
 /* Collective over comm. Evaluates the model on the whole data set, each row once, sharded over the ranks, in passes of
  * `batch` rows; all ranks make the same number of passes. pass: fields common to all passes; input is not read. *sums:
- * over all ranks. confusion (C, C), zeroed by the caller: rows of all ranks by class (row) and predicted class
- * (column); NULL: not computed, required where targets are not classes of samples. */
+ * over all ranks. */
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
-                 const struct trm_pass *pass, struct trm_loss_sums *sums, int64_t *confusion);
+                 const struct trm_pass *pass, struct trm_loss_sums *sums);
 /* The same with this rank's part as it is given: rows [low, high), in passes of `batch` rows. Together the ranks have
  * each row once, and make the same number of passes, which are enough for every part. */
 struct trm_evaluation_part {
   size_t low, high, batch, passes;
 };
 int trm_evaluate_part(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm,
-                      const struct trm_evaluation_part *part, const struct trm_pass *pass, struct trm_loss_sums *sums,
-                      int64_t *confusion);
-/* Returns the class of the highest of the scores (c), the first of equal ones; with c = 1: 1 if the score is positive,
- * else 0. */
-int32_t trm_predicted_class(const float *scores, size_t c);
+                      const struct trm_evaluation_part *part, const struct trm_pass *pass, struct trm_loss_sums *sums);
 /* Collective over comm. The sums over the ranks, with the same bits on all. */
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm);
 

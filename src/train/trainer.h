@@ -208,6 +208,8 @@ struct trainer {
   uint64_t stale_evaluations;        /* evaluations since the best one */
   uint64_t evaluated_at, saved_at;   /* updates at the latest evaluation, at the latest checkpoint; UINT64_MAX: none */
 
+  struct trm_measurement *measurement; /* of the test split, owned; NULL: it is not being evaluated */
+
   struct trainer_snapshots snapshots;
 
   /* -- time and memory of this process; seconds, times by trainer_clock */
@@ -302,6 +304,11 @@ const struct trm_staleness *trainer_gather_staleness(struct trainer *t);
 /* Collective (epochs.c). Evaluates the strategy's weights on the validation split and records the score at this point
  * of the run, with stale_evaluations. *better: it is the best one. */
 int trainer_validate(struct trainer *t, const struct trm_progress_point *at, bool *better);
+
+/* Measures of the test split (epochs.c). measure: lets the passes of its evaluation add their scores. end: collective,
+ * at the end of the run, when its times are known; sets result->measures and logs them on rank 0. */
+void trainer_measure(const struct trainer *t, struct trm_pass *pass);
+void trainer_measures_end(struct trainer *t);
 
 /* Snapshots (snapshots.c). begin: collective; requests those before the quiesce point `end`, and returns the end, which
  * is earlier if they are too many. see: this rank begins a batch. end: collective, at the quiesce point: evaluates and
