@@ -49,11 +49,22 @@ mutation 'evaluation: the last rows left out' src/train/evaluate.c \
   's/\(max_rows \+ batch - 1\) \/ batch/max_rows \/ batch/' test_trainer 1
 mutation 'evaluation: rows of one rank' src/train/evaluate.c \
   's/comm->ops->allreduce\(comm, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM\);/;/' train.sh
-mutation 'confusion: transposed' src/train/evaluate.c \
-  's/\[\(size_t\)rows->target_class\[i\] \* classes \+ \(size_t\)trm_predicted_class\(e->scores \+ i \* c, c\)\]/[(size_t)trm_predicted_class(e->scores + i * c, c) * classes + (size_t)rows->target_class[i]]/' \
-  exchange.sh
-mutation 'predicted class of one score' src/train/evaluate.c 's/return scores\[0\] > 0;/return scores[0] >= 0;/' \
+mutation 'confusion: transposed' src/train/measures.c \
+  's/confusion\[class \* m->classes \+ predicted\]/confusion[predicted * m->classes + class]/' test_measures 1
+mutation 'predicted class of one score' src/train/measures.c 's/return scores\[0\] > 0;/return scores[0] >= 0;/' \
   test_trainer:predicted 1
+mutation 'measures: ties of the AUC' src/train/measures.c \
+  's/measures_below\(sorted, n, m->p\[k\], true\)/measures_below(sorted, n, m->p[k], false)/' test_measures 1
+mutation 'measures: classes without rows' src/train/measures.c 's/if \(own > 0 && others > 0\)/if (others > 0)/' \
+  test_measures 1
+mutation 'measures: the end of a bin' src/train/measures.c 's/p > \(bin \+ 1\) \* width/p >= (bin + 1) * width/' \
+  test_measures 1
+mutation 'measures: ties of the top 5' src/train/measures.c 's/&& k > class\)/\&\& k < class)/' test_measures 1
+mutation 'measures: means of the ranks' src/train/measures.c \
+  's/ \+ difference \* difference \* to->rows \* from->rows \/ rows;/;/' test_measures 3
+mutation 'measures: scores of one shard' src/train/measures.c 's/sharded = call->classes < m->c,/sharded = false,/' \
+  measures.sh
+mutation 'measures: of the first stage' src/train/epochs.c 's/TRM_BYTE, stages->size - 1\)/TRM_BYTE, 0)/' measures.sh
 mutation 'staleness: maximum not merged' src/train/staleness.c 's/if \(from->max > to->max\)/if (0)/' test_staleness 1
 mutation 'staleness: quantile one too high' src/train/staleness.c \
   's/\(double\)passed >= fraction/(double)passed > fraction/' test_staleness 1
