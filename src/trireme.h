@@ -32,6 +32,7 @@
 #include "train/costs.h"
 #include "train/dataset.h"
 #include "train/grid.h"
+#include "train/measures.h"
 #include "train/row_trainer.h"
 #include "train/staleness.h"
 #include "train/strategy.h"

@@ -95,6 +95,10 @@ for name in side margin; do at_least "$(of $name test_auc)" 0.9 || fail "AUC of 
 predict margin side.h5 margin.jsonl
 grep -qE '^\{"index":0,"prediction":[01],"class":"(yes|no)","score":-?[0-9.]+\}$' margin.jsonl ||
   { cat margin.jsonl; fail "predictions of a hinge loss"; }
+"$TRIREME" report plane-1 --out=plane.html > log 2>&1 && "$TRIREME" report one plane-1 --out=both.html > log 2>&1 ||
+  { cat log; fail "report"; }
+grep -q '>R²<' plane.html && ! grep -q '>AUC<' plane.html && grep -q '>AUC<' both.html ||
+  fail "the report has not the columns of the measures that the runs have"
 pass "one score: no top 5, no probabilities of a hinge loss"
 
 # -- tokens: a line for each sequence
