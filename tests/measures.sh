@@ -47,6 +47,10 @@ run 2 tensor --parallel.tensor=2
 run 2 zero --parallel.zero=3
 for name in data pipeline tensor zero; do same "$name" "$(values test_ $name/summary.json)" "$one"; done
 pass "the same measures on 1 and 2 ranks, with a pipeline, tensor parallelism and ZeRO: $one"
+run 1 linear --model="linear 10"
+run 2 sharded --model="linear 10" --parallel.tensor=2
+same "sharded scores" "$(values test_ sharded/summary.json)" "$(values test_ linear/summary.json)"
+pass "the same measures of scores that are sharded by class"
 for n in 1 2; do
   launch $n "$TRIREME" eval one --json --log.quiet=yes > eval.json 2> log || { cat log; fail "eval on $n ranks"; }
   same "eval on $n ranks" "$(values '' eval.json)" "$one"

@@ -124,8 +124,10 @@ def main():
     classification(out, "two classes", "softmax_cross_entropy", noisy(80, 2, t, 1), t)
     classification(out, "one score", "logistic", noisy(80, 1, t, 1), t)
     classification(out, "margins", "hinge", noisy(80, 1, t, 1), t)
-    t = np.arange(30) % 5  # probabilities of 1/5, the end of a bin
-    classification(out, "equal scores", "softmax_cross_entropy", np.zeros((30, 5)), t)
+    t = np.arange(30) % 5
+    z = np.zeros((30, 5))  # probabilities of 1/5, the end of a bin; in the next one all are wrong
+    z[t > 0, 0] = 0.25
+    classification(out, "end of a bin", "softmax_cross_entropy", z, t)
     t = np.array([1, 0])
     classification(out, "two rows", "logistic", np.array([[0.5], [0.25]]), t)
     y = random.normal(size=(50, 3)) * [1, 10, 0] + [1000, 0, 2.5]
