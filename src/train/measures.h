@@ -2,7 +2,8 @@
  * scikit-learn's function of that name, but for:
  * - the AUC of several classes: the mean over the classes that have rows (one class against the rest; Hand and Till
  *   2001, section 2), where scikit-learn gives none if a class has no row. Rows are ordered by the probability of the
- *   class, in double precision, with a single score by it. It is exact, in any layout: the scores of the rows are kept.
+ *   class, in double precision, with a single score by it. It is exact in every layout: the scores of all rows are
+ *   kept. Two scores that differ by rounding alone may have another order in another layout.
  * - the expected calibration error (Guo et al. 2017, equation 3): 15 bins of equal width (a, b] of the highest
  *   probability of a row; the sum over the bins of |right rows - sum of these probabilities|, divided by all rows. */
 #pragma once
