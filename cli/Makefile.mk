@@ -44,6 +44,12 @@ trm_cli = \
 	cli/run_state.h \
 	cli/run_words.c \
 	cli/run_words.h \
+	cli/cmd_sbatch.c \
+	cli/sbatch.h \
+	cli/sbatch_launcher.c \
+	cli/sbatch_script.c \
+	cli/script.c \
+	cli/script.h \
 	cli/cmd_status.c \
 	cli/status_ledger.c \
 	cli/status_ledger.h \

@@ -1,9 +1,6 @@
 /* The scripts of a sweep for Slurm. */
-#include <stdio.h>
-#include <unistd.h>
-
+#include "cli/script.h"
 #include "cli/sweep.h"
-#include "core/atomic_file.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -11,44 +8,28 @@
 static int sweep_write_script(const char *dir, const char *name, const char *text)
 {
   char *path = trm_format("%s/%s", dir, name);
-  struct atomic_file file;
-  int status = atomic_file_open(&file, path);
-  if (status == TRM_OK) {
-    fputs(text, file.stream);
-    status = atomic_file_close(&file, !ferror(file.stream));
-  }
+  const int status = script_write(path, text);
   trm_free(path);
   return status;
-}
-
-/* Appends a word of a shell's command, quoted. */
-static void sweep_quote(char **text, const char *word)
-{
-  trm_append(text, "'");
-  for (; *word; word++)
-    trm_append(text, *word == '\'' ? "'\\''" : "%c", *word);
-  trm_append(text, "'");
 }
 
 /* Slurm's arrays have at most 1,000 tasks by default: longer ones are cut. */
 int sweep_write_slurm(const struct sweep *sweep, const struct sweep_jobs *jobs)
 {
   const int finals = sweep->cells * sweep->axis[sweep->axes - 1].count;
-  char program[4096], *task = NULL, *submit = NULL;
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-  program[length > 0 ? length : 0] = '\0';
+  char *program = script_program(), *task = NULL, *submit = NULL;
   trm_append(&task, "#!/bin/bash\n#SBATCH --job-name=sweep\n#SBATCH --ntasks=1\n"
                     "# A run of the sweep, or with COLLECT=1 its results. submit.sh submits it.\n"
                     "program=");
-  sweep_quote(&task, length > 0 ? program : "trireme");
+  script_add_word(&task, program);
   trm_append(&task, "\ndir=");
-  sweep_quote(&task, sweep->dir);
+  script_add_word(&task, sweep->dir);
   trm_append(&task, "\n[ -z \"$COLLECT\" ] || exec \"$program\" sweep \"$dir\" --collect\n"
                     "exec \"$program\" sweep \"$dir\" --task=$((FIRST + SLURM_ARRAY_TASK_ID)) --time-limit=%g",
              jobs->limit_s);
   if (jobs->launch) {
     trm_append(&task, " --launch=");
-    sweep_quote(&task, jobs->launch);
+    script_add_word(&task, jobs->launch);
   }
   trm_append(&task, "\n");
   trm_append(&submit, "#!/bin/bash\n# Submits the runs as job arrays, from the folder where the sweep was written:\n"
@@ -78,6 +59,7 @@ int sweep_write_slurm(const struct sweep *sweep, const struct sweep_jobs *jobs)
     status = sweep_write_script(sweep->dir, "submit.sh", submit);
   if (status == TRM_OK)
     trm_info("sweep: %s/submit.sh submits %d runs", sweep->dir, sweep->tune.count + finals);
+  trm_free(program);
   trm_free(task);
   trm_free(submit);
   return status;

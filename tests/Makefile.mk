@@ -339,6 +339,7 @@ trm_test_scripts += \
 	tests/report.sh \
 	tests/report_browser.sh \
 	tests/sweep.sh \
+	tests/sbatch.sh \
 	tests/tutorial.sh \
 	tests/generate.sh \
 	tests/bench.sh \
@@ -380,6 +381,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/layouts.md \
 	tests/layouts_lib.sh \
 	tests/hosts_lib.sh \
+	tests/slurm_lib.sh \
 	tests/gpu/parts.sh \
 	tests/gpu/peer.py \
 	tests/gpu/run \
