@@ -19,6 +19,12 @@ trm_cli = \
 	cli/bench/bench_run.h \
 	cli/bench/cmd_bench.c \
 	cli/cmd_data.c \
+	cli/cmd_doctor.c \
+	cli/doctor.h \
+	cli/doctor_find.c \
+	cli/doctor_folder.c \
+	cli/doctor_judge.c \
+	cli/doctor_report.c \
 	cli/cmd_eval.c \
 	cli/cmd_export.c \
 	cli/cmd_generate.c \

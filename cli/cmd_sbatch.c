@@ -165,8 +165,8 @@ static int sbatch_check(const struct sbatch *batch)
   TRM_CHECK(sbatch_read_time(batch->time, &limit_s));
   TRM_CHECK(sbatch_check_text("array", batch->array));
   if (batch->notice_s >= limit_s)
-    return trm_error(TRM_USAGE, "sbatch: --notice=%lld: not before the time limit of %lld s", (long long)batch->notice_s,
-                     (long long)limit_s);
+    return trm_error(TRM_USAGE, "sbatch: --notice=%lld: not before the time limit of %lld s",
+                     (long long)batch->notice_s, (long long)limit_s);
   if (batch->array && batch->components > 1)
     return trm_error(TRM_USAGE, "sbatch: --array: Slurm has no arrays of heterogeneous jobs");
   if (batch->components > 1 && batch->launcher != SBATCH_SRUN)

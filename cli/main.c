@@ -8,8 +8,9 @@
 #include "mpi/real.h"
 
 static const struct command *const commands[] = {
-  &cmd_train,  &cmd_run,      &cmd_sbatch, &cmd_sweep, &cmd_repeat, &cmd_plan,   &cmd_eval,  &cmd_predict,
-  &cmd_export, &cmd_generate, &cmd_data,   &cmd_key,   &cmd_report, &cmd_status, &cmd_bench, &cmd_options, NULL};
+  &cmd_train,   &cmd_run,    &cmd_sbatch,   &cmd_doctor, &cmd_sweep, &cmd_repeat, &cmd_plan,  &cmd_eval,
+  &cmd_predict, &cmd_export, &cmd_generate, &cmd_data,   &cmd_key,   &cmd_report, &cmd_status, &cmd_bench,
+  &cmd_options, NULL};
 static const struct command trireme = {
   .name = "trireme",
   .usage = "usage: trireme COMMAND [ARGUMENT...]\n\n"

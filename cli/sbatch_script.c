@@ -134,9 +134,11 @@ static void script_add_on_nodes(char **text, const struct sbatch *batch)
 /* On one node the run directory can be there as well. Otherwise all nodes need the same one. */
 static void script_add_staging(char **text, const struct sbatch *batch)
 {
-  trm_append(text, "\n# To each node's own disk.\nlocal=${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/trireme-${SLURM_JOB_ID:-$$}\n");
+  trm_append(text, "\n# To each node's own disk.\n"
+                   "local=${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/trireme-${SLURM_JOB_ID:-$$}\n");
   script_add_on_nodes(text, batch);
-  trm_append(text, "clean() { trap - EXIT; on_nodes rm -rf \"$local\"; }\ntrap clean EXIT\non_nodes mkdir -p \"$local\" || exit\n");
+  trm_append(text, "clean() { trap - EXIT; on_nodes rm -rf \"$local\"; }\ntrap clean EXIT\n"
+                   "on_nodes mkdir -p \"$local\" || exit\n");
   for (int k = 0; k < SBATCH_FILES; k++)
     if (batch->file[k]) {
       trm_append(text, "on_nodes cp ");
@@ -153,7 +155,8 @@ static void script_add_results(char **text, const struct sbatch *batch)
   trm_append(text, "\n");
   if (batch->stage == SBATCH_STAGE_ALL)
     trm_append(text, "# The results, back from the node. They stay there if that fails.\n"
-                     "if ! { mkdir -p \"$results\" && cp -R \"$run/.\" \"$results\"; }; then trap - EXIT; exit 1; fi\n");
+                     "if ! { mkdir -p \"$results\" && cp -R \"$run/.\" \"$results\"; }; then\n"
+                     "  trap - EXIT\n  exit 1\nfi\n");
   trm_append(text, "clean\n");
 }
 
@@ -166,7 +169,8 @@ char *sbatch_script(const struct sbatch *batch, const char *command)
     script_add_staging(&text, batch);
   script_add_options(&text, batch);
   trm_append(&text, "\n# trireme run starts a job again that crashed or stalled, and passes the signal on to the ranks, "
-                    "which stop after a\n# checkpoint.\ntrap 'kill -USR1 \"${job-}\"' USR1\n\"$program\" run -- \\\n  ");
+                    "which stop after a\n# checkpoint.\n"
+                    "trap 'kill -USR1 \"${job-}\"' USR1\n\"$program\" run -- \\\n  ");
   script_add_command(&text, batch);
   trm_append(&text, " &\njob=$!\nwait $job; status=$?\n"
                     "while kill -0 $job 2> /dev/null; do wait $job; status=$?; done\n");

@@ -125,6 +125,7 @@ libtrireme_la_SOURCES += \
 	mpi/real_node.c \
 	mpi/real_polling.c \
 	mpi/real_private.h \
+	mpi/real_probe.c \
 	mpi/real_progress.c \
 	mpi/real_secure.c \
 	mpi/real_secure.h \

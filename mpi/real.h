@@ -9,6 +9,15 @@
  * TRM_FAILED if the library grants threads less. After an error MPI has ended. */
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world);
 
+/* Starts MPI alone, for trm_comm_probe before trm_comm_start. Fails as that does with a broken launch; MPI has then
+ * ended. Collective. */
+int trm_comm_init(void);
+/* Has the ranks send one another messages, without a collective: every rank with rank 0, and of each pair of hosts two
+ * ranks (of more than 64 hosts the pairs at distances of powers of two), each within so many seconds. Returns the
+ * messages that did not arrive, as far as this rank knows, owned by the caller; "": another rank knows; NULL: none.
+ * With a problem no call of MPI may follow, not even its end. Called by all ranks. */
+char *trm_comm_probe(double seconds);
+
 /* Encrypts and authenticates from now on what ranks of different nodes send one another in world, and in the
  * communicators that are made of it later, under this process' key (core/security.h), which all ranks must have.
  * TRM_USAGE: there is none, or the build has no libsodium. Collective; every rank gets the same status. */
@@ -36,6 +45,9 @@ void trm_comm_stop(struct trm_comm *world);
 /* TRM_USAGE if a launcher started more than one process: for work that writes one file. MPI need not be started. `what`
  * names the work in the message. */
 int trm_launch_require_single(const char *what);
+
+/* This process' rank by the launcher's environment; 0: no launcher started several. */
+int trm_launch_rank(void);
 
 /* Name and version of the MPI library, one line. */
 const char *trm_comm_library(void);

@@ -116,6 +116,12 @@ int trm_launch_require_single(const char *what)
                    launcher->size);
 }
 
+int trm_launch_rank(void)
+{
+  const char *size, *rank;
+  return launch_find(&size, &rank) ? atoi(rank) : 0;
+}
+
 /* -- start and stop */
 
 /* The device whose memory the library takes in messages, by its own answer: libraries are built with and without. */
@@ -154,8 +160,11 @@ static int launch_find_host(int rank)
 
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world)
 {
-  int provided, size, rank;
-  if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+  int provided, size, rank, started; /* by trm_comm_init */
+  MPI_Initialized(&started);
+  if (started)
+    MPI_Query_thread(&provided);
+  else if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
     return trm_error(TRM_FAILED, "MPI did not start");
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -27,6 +27,7 @@ trm_test_programs += \
 	tests/unit/test_datasets \
 	tests/unit/test_decoder \
 	tests/unit/test_device_ranks \
+	tests/unit/test_doctor \
 	tests/unit/test_document \
 	tests/unit/test_exchange \
 	tests/unit/test_full_disk \
@@ -121,6 +122,7 @@ tests_unit_test_stall_SOURCES = tests/unit/test_stall.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c tests/unit/deferred_window.h $(trm_test_method)
+tests_unit_test_doctor_SOURCES = tests/unit/test_doctor.c cli/doctor.h cli/doctor_judge.c $(trm_program_extra)
 tests_unit_test_document_SOURCES = tests/unit/test_document.c tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_measures_SOURCES = tests/unit/test_measures.c tests/unit/ranks.h $(trm_test_reference)
 tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(trm_program_extra)
@@ -231,6 +233,12 @@ tests_support_bitflip_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_bitflip_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_support_bitflip_la_LIBADD = -ldl
 # Preloaded by tests/encrypted_messages.sh.
+check_LTLIBRARIES += tests/support/shifted_clock.la
+tests_support_shifted_clock_la_SOURCES = tests/support/shifted_clock.c
+tests_support_shifted_clock_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_support_shifted_clock_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
+tests_support_shifted_clock_la_LIBADD = -ldl
+
 check_LTLIBRARIES += tests/support/wire.la
 tests_support_wire_la_SOURCES = tests/support/wire.c
 tests_support_wire_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) -fvisibility=default
@@ -340,6 +348,8 @@ trm_test_scripts += \
 	tests/report_browser.sh \
 	tests/sweep.sh \
 	tests/sbatch.sh \
+	tests/doctor.sh \
+	tests/doctor_hosts.sh \
 	tests/tutorial.sh \
 	tests/generate.sh \
 	tests/bench.sh \

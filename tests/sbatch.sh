@@ -5,6 +5,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 TRIREME=$(realpath "$TRIREME")
+tests=$(realpath "$(dirname "$0")")
 scratch
 digits 320 64
 cat > config.yaml << 'EOT'
@@ -19,14 +20,16 @@ base=(config.yaml --nodes=1 --ranks-per-node=2 --time=00:10:00)
 script() {
   "$TRIREME" sbatch "${@:2}" --out="$1.sbatch" > "$1.out" 2>&1 || { cat "$1.out"; fail "sbatch ${*:2}"; }
   bash -n "$1.sbatch" || fail "$1.sbatch is not bash"
-  ! command -v shellcheck > /dev/null || shellcheck "$1.sbatch" || { cat "$1.sbatch"; fail "shellcheck of $1.sbatch"; }
+  [ "${unread-}" ] || ! command -v shellcheck > /dev/null || shellcheck "$1.sbatch" ||
+    { cat "$1.sbatch"; fail "shellcheck of $1.sbatch"; }
 }
 has() { grep -qF -- "$2" "$1.sbatch" || { cat "$1.sbatch"; fail "$1.sbatch has no $2"; }; }
 
 # refused TEXT WORD...
 refused() {
   "$TRIREME" sbatch "${@:2}" --out=refused.sbatch > refused.out 2>&1
-  [ $? = 2 ] && [ ! -e refused.sbatch ] && grep -qF -- "$1" refused.out || { cat refused.out; fail "not refused: ${*:2}"; }
+  [ $? = 2 ] && [ ! -e refused.sbatch ] && grep -qF -- "$1" refused.out ||
+    { cat refused.out; fail "not refused: ${*:2}"; }
 }
 refused "--nodes: no number" config.yaml --ranks-per-node=2 --time=1:00:00
 refused "--nodes=0" config.yaml --nodes=0 --ranks-per-node=2 --time=1:00:00
@@ -39,7 +42,8 @@ refused "optim.lr" "${base[@]}" --optim.lr=fast
 refused "--partition=a b" "${base[@]}" --partition="a b"
 refused "nothing.yaml" nothing.yaml --nodes=1 --ranks-per-node=2 --time=1:00:00
 refused "same number of components" config.yaml --nodes=1/1 --ranks-per-node=1/1/1 --time=1:00:00
-refused "no arrays of heterogeneous" config.yaml --nodes=1/1 --ranks-per-node=1 --time=1:00:00 --array=1-2 --launcher=srun
+refused "no arrays of heterogeneous" config.yaml --nodes=1/1 --ranks-per-node=1 --time=1:00:00 --array=1-2 \
+  --launcher=srun
 refused "only srun" config.yaml --nodes=1/1 --ranks-per-node=1 --time=1:00:00 --launcher=mpich
 refused "--stage=all" config.yaml --nodes=2 --ranks-per-node=1 --time=1:00:00 --stage=all
 pass "wrong flags, values and options are refused"
@@ -47,6 +51,7 @@ pass "wrong flags, values and options are refused"
 # every launcher in its own words
 cat > "it's one.yaml" < config.yaml
 for launcher in srun mpich openmpi intel; do
+  [ $launcher = srun ] || all_cases || unread=yes # shellcheck takes a second
   script $launcher "it's one.yaml" --nodes=3 --ranks-per-node=2 --threads=4 --time=1-00:00:00 --launcher=$launcher \
     --requeue --stage=yes --model='mlp 784-8-10 relu' --gpus-per-node=a100:2 --partition=fast --account=team
   has $launcher "#SBATCH --time=1-00:00:00"
@@ -54,6 +59,7 @@ for launcher in srun mpich openmpi intel; do
   has $launcher "'--model=mlp 784-8-10 relu'"
   has $launcher "config='it'\\''s one.yaml'"
 done
+unread=
 has srun "--nodes=3 --ntasks=6 --cpus-per-task=4 --cpu-bind=cores"
 has mpich "mpiexec -n 6 -ppn 2 -bind-to core:4"
 has openmpi "mpiexec -n 6 --map-by ppr:2:node:PE=4 --bind-to core"
@@ -86,13 +92,25 @@ equal alone runs/plain "under mpiexec by itself, data and results on another dis
 # -- in Slurm
 command -v slurmd > /dev/null && command -v munged > /dev/null && [ "$(id -u)" = 0 ] || finish
 here=$work
-. "$(dirname "$0")/slurm_lib.sh"
+. "$tests/slurm_lib.sh"
 start_slurm SchedulerParameters=bf_interval=1 one two
 trap 'finish_slurm; rm -rf "$here"' EXIT
 cd "$here" || exit 99
 export TMPDIR=$here/tmp
+# the launcher that fits, and one that starts each process as a job of its own
+case $("$TRIREME" --version) in
+*MPICH*)
+  timeout 60 srun --mpi=none --ntasks=2 "$TRIREME" doctor > none.log 2>&1
+  [ $? = 1 ] && [ "$(grep -c '^problem *launch .*rank 0 of 2 (SLURM_STEP_NUM_TASKS)' none.log)" = 1 ] &&
+    [ "$(grep -c '^ok' none.log)" = 0 ] || { cat none.log; fail "trireme doctor: srun --mpi=none is not found"; }
+  timeout 60 srun --mpi=pmi2 --ntasks=2 "$TRIREME" doctor > pmi2.log 2>&1
+  grep -q '^ok *launch *one job of 2 ranks' pmi2.log || { cat pmi2.log; fail "trireme doctor: srun --mpi=pmi2"; }
+  pass "trireme doctor: srun --mpi=none starts two jobs, --mpi=pmi2 one" ;;
+esac
 submit() { job=$(sbatch --parsable "$@") || fail "sbatch $*"; }
-ended() { [ "$(sort -u <<< "$job_state")" = COMPLETED ] || { cat ./*-"$1"*.log; fail "$1: the job ended as $job_state"; }; }
+ended() {
+  [ "$(sort -u <<< "$job_state")" = COMPLETED ] || { cat ./*-"$1"*.log; fail "$1: the job ended as $job_state"; }
+}
 
 script array "${base[@]}" --array=1-3 --launcher=srun --run.dir=runs/array
 has array "srun --mpi=pmi2"
@@ -105,7 +123,7 @@ done
 equal alone runs/array-1 "an array of three"
 
 # long enough to be signaled
-long=(--train.steps=2500 --log.every=1)
+long=(--train.steps=1500 --log.every=1)
 run 1 whole "${long[@]}"
 script again "${base[@]}" "${long[@]}" --requeue --stage=yes --run.dir=runs/again
 submit again.sbatch
