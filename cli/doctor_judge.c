@@ -25,7 +25,7 @@ static char *judge_versions(const struct doctor_rank *all, int n, int rank)
   return text;
 }
 
-static char *describe_versions(const struct doctor_rank *all, int n)
+static char *judge_well_versions(const struct doctor_rank *all, int n)
 {
   (void)n;
   return trm_format("%s, %s, HDF5 %s, %s", all->program, all->mpi, all->hdf5, all->blas);
@@ -95,7 +95,7 @@ static char *judge_binding(const struct doctor_rank *all, int n, int rank)
   return NULL;
 }
 
-static char *describe_binding(const struct doctor_rank *all, int n)
+static char *judge_well_binding(const struct doctor_rank *all, int n)
 {
   int threads = 0, hosts = 0;
   for (int i = 0; i < n; i++) {
@@ -117,7 +117,7 @@ static char *judge_pages(const struct doctor_rank *all, int n, int rank)
                     "/sys/kernel/mm/transparent_hugepage/enabled");
 }
 
-static char *describe_pages(const struct doctor_rank *all, int n)
+static char *judge_well_pages(const struct doctor_rank *all, int n)
 {
   (void)n;
   return trm_format("transparent huge pages: %s", *all->huge_pages ? all->huge_pages : "unknown");
@@ -137,7 +137,7 @@ static char *judge_shared(const struct doctor_rank *all, int n, int rank)
                     (long long)(all[rank].shared_free >> 20), ranks, ranks == 1 ? "" : "s");
 }
 
-static char *describe_shared(const struct doctor_rank *all, int n)
+static char *judge_well_shared(const struct doctor_rank *all, int n)
 {
   int64_t lowest = all->shared_free;
   for (int i = 1; i < n; i++)
@@ -158,7 +158,7 @@ static char *judge_limits(const struct doctor_rank *all, int n, int rank)
   return NULL;
 }
 
-static char *describe_limits(const struct doctor_rank *all, int n)
+static char *judge_well_limits(const struct doctor_rank *all, int n)
 {
   (void)n;
   return all->files < 0 ? trm_strdup("open files: unlimited") : trm_format("open files: %lld", (long long)all->files);
@@ -194,7 +194,7 @@ static char *judge_blas(const struct doctor_rank *all, int n, int rank)
   return NULL;
 }
 
-static char *describe_blas(const struct doctor_rank *all, int n)
+static char *judge_well_blas(const struct doctor_rank *all, int n)
 {
   (void)n;
   return *all->kernels ? trm_format("kernels for %s, threads of the program's", all->kernels) : trm_strdup(all->blas);
@@ -209,7 +209,7 @@ static char *judge_gpu(const struct doctor_rank *all, int n, int rank)
                                              all[rank].driver, all[rank].gpu_problem) : NULL;
 }
 
-static char *describe_gpu(const struct doctor_rank *all, int n)
+static char *judge_well_gpu(const struct doctor_rank *all, int n)
 {
   int hosts = 0;
   for (int i = 0; i < n; i++)
@@ -218,10 +218,10 @@ static char *describe_gpu(const struct doctor_rank *all, int n)
 }
 
 const struct doctor_check doctor_checks[] = {
-  {"versions", judge_versions, describe_versions}, {"binding", judge_binding, describe_binding},
-  {"huge-pages", judge_pages, describe_pages},     {"shared-memory", judge_shared, describe_shared},
-  {"limits", judge_limits, describe_limits},       {"blas", judge_blas, describe_blas},
-  {"gpu", judge_gpu, describe_gpu},                {NULL, NULL, NULL}};
+  {"versions", judge_versions, judge_well_versions}, {"binding", judge_binding, judge_well_binding},
+  {"huge-pages", judge_pages, judge_well_pages},     {"shared-memory", judge_shared, judge_well_shared},
+  {"limits", judge_limits, judge_well_limits},       {"blas", judge_blas, judge_well_blas},
+  {"gpu", judge_gpu, judge_well_gpu},                {NULL, NULL, NULL}};
 
 char *doctor_judge_clock(double ahead, double round_trip)
 {

@@ -168,8 +168,8 @@ char *sbatch_script(const struct sbatch *batch, const char *command)
   if (batch->stage)
     script_add_staging(&text, batch);
   script_add_options(&text, batch);
-  trm_append(&text, "\n# trireme run starts a job again that crashed or stalled, and passes the signal on to the ranks, "
-                    "which stop after a\n# checkpoint.\n"
+  trm_append(&text, "\n# trireme run starts a job again that crashed or stalled, and passes the signal on to the "
+                    "ranks, which stop after a\n# checkpoint.\n"
                     "trap 'kill -USR1 \"${job-}\"' USR1\n\"$program\" run -- \\\n  ");
   script_add_command(&text, batch);
   trm_append(&text, " &\njob=$!\nwait $job; status=$?\n"

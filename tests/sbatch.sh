@@ -68,6 +68,14 @@ pass "four launchers, each with its own binding"
 
 # the interface is one that srun lists and the library speaks
 case $("$TRIREME" --version) in *MPICH*) mpiexec=mpich ;; *Open\ MPI*) mpiexec=openmpi ;; *) mpiexec=intel ;; esac
+# the commands of the guide, and a signal before a time limit without Slurm
+grep -oE '^ +trireme sbatch .*' "$tests/../docs/clusters.md" > guide.txt
+[ "$(wc -l < guide.txt)" -ge 3 ] || fail "docs/clusters.md: only $(wc -l < guide.txt) commands"
+while IFS= read -r line; do
+  PATH=${TRIREME%/*}:$PATH bash -c "$line" > guide.out 2>&1 || { cat guide.out; fail "docs/clusters.md: $line"; }
+done < guide.txt
+pass "the commands of the guide write scripts"
+
 mkdir bin
 listed() { # listed INTERFACES LAUNCHER TEXT: srun lists these
   printf '#!/bin/sh\nprintf "MPI plugin types are...\\n\\tnone\\n%s" >&2\n' "$1" > bin/srun
@@ -88,6 +96,15 @@ mkdir tmp
 TMPDIR=$PWD/tmp timeout 60 bash plain.sbatch > plain.log 2>&1 || { cat plain.log; fail "bash plain.sbatch"; }
 [ "$(of runs/plain ranks)" = 2 ] && [ -z "$(ls tmp)" ] || { cat plain.log; fail "not two ranks, or files are left"; }
 equal alone runs/plain "under mpiexec by itself, data and results on another disk"
+
+long=(--train.steps=1500 --log.every=1) # enough to be stopped on the way
+run 1 whole "${long[@]}"
+script stopped "${base[@]}" "${long[@]}" --launcher=$mpiexec --run.dir=runs/stopped
+timeout --foreground --preserve-status -s USR1 1.5 bash stopped.sbatch > stopped.log 2>&1
+status=$?
+[ $status = 3 ] || { cat stopped.log; fail "status $status of a script that was told to stop"; }
+timeout 60 bash stopped.sbatch > stopped.log 2>&1 || { cat stopped.log; fail "the second time"; }
+equal whole runs/stopped "stopped by a signal, started again"
 
 # -- in Slurm
 command -v slurmd > /dev/null && command -v munged > /dev/null && [ "$(id -u)" = 0 ] || finish
@@ -122,9 +139,6 @@ for task in 1 2 3; do
 done
 equal alone runs/array-1 "an array of three"
 
-# long enough to be signaled
-long=(--train.steps=1500 --log.every=1)
-run 1 whole "${long[@]}"
 script again "${base[@]}" "${long[@]}" --requeue --stage=yes --run.dir=runs/again
 submit again.sbatch
 for _ in $(seq 1000); do grep -qs '"loss"' runs/again/metrics.jsonl && break; sleep 0.02; done

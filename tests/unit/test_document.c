@@ -84,6 +84,53 @@ static int parse(const char *text, struct trm_node **root)
   return trm_document_parse(text, strlen(text), "test.yaml", root);
 }
 
+/* Returns entry number i of a list, NULL if there is none. */
+static const struct trm_node *entry(const struct trm_node *list, int i)
+{
+  const struct trm_node *node = list ? list->first : NULL;
+  while (node && i-- > 0)
+    node = node->next;
+  return node;
+}
+
+/* Returns the word after another one in a list, "" if there is none. */
+static const char *word_after(const struct trm_node *list, const char *word)
+{
+  for (const struct trm_node *node = list ? list->first : NULL; node && node->next; node = node->next)
+    if (node->text && node->next->text && strcmp(node->text, word) == 0)
+      return node->next->text;
+  return "";
+}
+
+/* The job for Kubernetes is YAML, and its numbers fit one another. */
+static void test_document_manifest(void)
+{
+  struct trm_node *root = NULL;
+  char *path = trm_format("%s/examples/mpijob.yaml", getenv("top_srcdir") ? getenv("top_srcdir") : ".");
+  CU_ASSERT_EQUAL_FATAL(trm_document_read(path, &root), TRM_OK);
+  const struct trm_node *launcher = trm_node_get(root, "spec.mpiReplicaSpecs.Launcher.template.spec");
+  const struct trm_node *worker = trm_node_get(root, "spec.mpiReplicaSpecs.Worker.template.spec");
+  const struct trm_node *words = trm_node_get(entry(trm_node_get(launcher, "containers"), 0), "command");
+  const double ranks = trm_node_number(trm_node_get(root, "spec.slotsPerWorker"), -1);
+  const double workers = trm_node_number(trm_node_get(root, "spec.mpiReplicaSpecs.Worker.replicas"), -1);
+  const struct trm_node *container = entry(trm_node_get(worker, "containers"), 0);
+  const char *binding = word_after(words, "-bind-to");
+  CU_ASSERT_STRING_EQUAL(trm_node_get(root, "kind")->text, "MPIJob");
+  CU_ASSERT_EQUAL(atof(word_after(words, "-n")), workers * ranks);
+  CU_ASSERT_EQUAL(atof(word_after(words, "-ppn")), ranks);
+  CU_ASSERT_EQUAL_FATAL(strncmp(binding, "core:", 5), 0);
+  CU_ASSERT_EQUAL(atof(binding + 5) * ranks, trm_node_number(trm_node_get(container, "resources.limits.cpu"), -1));
+  const struct trm_node *threads = entry(trm_node_get(entry(trm_node_get(launcher, "containers"), 0), "env"), 0);
+  CU_ASSERT_EQUAL(atof(binding + 5), trm_node_number(trm_node_get(threads, "value"), -1));
+  const struct trm_node *mount = entry(trm_node_get(container, "volumeMounts"), 1);
+  const struct trm_node *volume = entry(trm_node_get(worker, "volumes"), 1);
+  CU_ASSERT_STRING_EQUAL(trm_node_get(mount, "mountPath")->text, "/dev/shm");
+  CU_ASSERT_STRING_EQUAL(trm_node_get(mount, "name")->text, trm_node_get(volume, "name")->text);
+  CU_ASSERT_STRING_EQUAL(trm_node_get(volume, "emptyDir.medium")->text, "Memory");
+  trm_node_free(root);
+  trm_free(path);
+}
+
 static void test_document(void)
 {
   struct trm_node *root = NULL;
@@ -212,6 +259,7 @@ int main(void)
     {"numbers as text", test_number_text},
     {"documents", test_document},
 #ifdef HAVE_LIBYAML
+    {"manifest", test_document_manifest},
     {"documents refused", test_document_refused},
     {"documents damaged", test_document_damaged},
 #endif
