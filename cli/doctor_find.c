@@ -1,6 +1,7 @@
 /* What a rank finds on its host. */
 #define _GNU_SOURCE
 #include <config.h>
+#include <ctype.h>
 #include <dirent.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -113,11 +114,13 @@ static void find_gpu(struct doctor_rank *facts, int index)
   char line[256];
   struct trm_device device;
   find_line("/proc/driver/nvidia/version", line, sizeof line);
-  const char *number = strstr(line, "Module");
   if (!line[0])
     return;
-  FIND_TEXT(facts->driver, number ? number + strlen("Module") + strspn(number + strlen("Module"), " ") : "unknown");
-  facts->driver[strcspn(facts->driver, " ")] = '\0';
+  const char *number = strstr(line, "Module"); /* "... Kernel Module  550.54 ...", "... Module for x86_64  560.35 ..." */
+  while (number && *number && !(number[0] == ' ' && isdigit((unsigned char)number[1])))
+    number++;
+  snprintf(facts->driver, sizeof facts->driver, "%.*s", number && *number ? (int)strcspn(number + 1, " ") : 7,
+           number && *number ? number + 1 : "unknown");
   if (trm_device_open(&device, "cuda", "auto", TRM_MATMUL_F32, index, 1) == TRM_OK)
     trm_device_close(&device);
   else

@@ -100,7 +100,8 @@ static void script_add_launcher(char **text, const struct sbatch *batch, int i, 
     trm_append(text, "mpiexec -n %d -ppn %d -bind-to core:%d", ranks, ranks_per_node, threads);
     break;
   default:
-    trm_append(text, "--nodes=%d --ntasks=%d --cpus-per-task=%d --cpu-bind=cores", c->nodes, ranks, threads);
+    trm_append(text, "--nodes=%d --ntasks=%d --ntasks-per-node=%d --cpus-per-task=%d --cpu-bind=cores", c->nodes, ranks,
+               ranks_per_node, threads);
     if (batch->components > 1)
       trm_append(text, " --het-group=%d", i);
   }

@@ -60,7 +60,7 @@ for launcher in srun mpich openmpi intel; do
   has $launcher "config='it'\\''s one.yaml'"
 done
 unread=
-has srun "--nodes=3 --ntasks=6 --cpus-per-task=4 --cpu-bind=cores"
+has srun "--nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=4 --cpu-bind=cores"
 has mpich "mpiexec -n 6 -ppn 2 -bind-to core:4"
 has openmpi "mpiexec -n 6 --map-by ppr:2:node:PE=4 --bind-to core"
 has intel "mpiexec -n 6 -ppn 2 -genv I_MPI_PIN_CELL=core -genv I_MPI_PIN_DOMAIN=4:compact"
@@ -139,7 +139,8 @@ for task in 1 2 3; do
 done
 equal alone runs/array-1 "an array of three"
 
-script again "${base[@]}" "${long[@]}" --requeue --stage=yes --run.dir=runs/again
+script again config.yaml --nodes=2 --ranks-per-node=1 --time=00:10:00 "${long[@]}" --requeue --stage=yes \
+  --run.dir=runs/again
 submit again.sbatch
 for _ in $(seq 1000); do grep -qs '"loss"' runs/again/metrics.jsonl && break; sleep 0.02; done
 scancel --batch --signal=USR1 "$job" # as before the time limit
