@@ -42,6 +42,13 @@ finds launch "rank 0 of 4 (PMI_SIZE), but MPI sees a job of one rank"
 doctor 1 env PMI_SIZE=4 PMI_RANK=1 "$TRIREME" doctor
 [ ! -s lines ] || { cat lines; fail "rank 1 of a broken launch prints, too"; }
 
+# a rank that never comes: nothing waits longer than its time
+began=$SECONDS
+# shellcheck disable=SC2086 # MPIEXEC is a list of words
+doctor 1 $MPIEXEC -n 1 "$TRIREME" doctor --limit=1 : -n 1 sleep 30
+finds network "MPI does not start within the time limit: rank 0 waits for others"
+at_least 15 $((SECONDS - began)) || fail "$((SECONDS - began)) s for a limit of 1 s"
+
 cp "$TRIREME" other && echo >> other
 if [ "$cores" -ge 2 ]; then
   # shellcheck disable=SC2086 # the same
