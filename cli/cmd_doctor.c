@@ -76,8 +76,8 @@ static double doctor_now(void)
 static void doctor_expire(struct doctor *d)
 {
   const bool launch = strcmp(d->check, "launch") == 0;
-  char *text = launch ? trm_format("MPI does not start within the time limit: rank %d waits for others: a process that did not start, " REMEDY,
-                                   d->rank)
+  char *text = launch ? trm_format("MPI does not start within the time limit: rank %d waits for others: a process that "
+                                   "did not start, " REMEDY, d->rank)
                       : trm_strdup("not ended within the time limit: some rank, host or file system does not answer; "
                                    "trireme doctor on fewer hosts finds which");
   if (launch || d->rank == 0) {
