@@ -111,7 +111,10 @@ static void script_add_command(char **text, const struct sbatch *batch)
 {
   for (int i = 0; i < batch->components; i++) {
     const struct sbatch_component *c = &batch->component[i];
-    trm_append(text, i > 0 ? " : \\\n  " : batch->launcher == SBATCH_SRUN ? "srun --mpi=%s " : "", batch->pmi);
+    if (i > 0)
+      trm_append(text, " : \\\n  ");
+    else if (batch->launcher == SBATCH_SRUN)
+      trm_append(text, "srun --mpi=%s ", batch->pmi);
     script_add_launcher(text, batch, i, c->ranks_per_node, c->threads);
     trm_append(text, " \\\n    \"$program\" train \"$config\" \"${options[@]}\"");
     if (batch->components > 1)
