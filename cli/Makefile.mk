@@ -76,6 +76,8 @@ trm_cli = \
 	cli/report_curves.c \
 	cli/report_group.c \
 	cli/report_html.c \
+	cli/report_lines.c \
+	cli/report_mlflow.c \
 	cli/report_panel.c \
 	cli/report_render.c \
 	cli/report_scaling.c \
@@ -84,6 +86,7 @@ trm_cli = \
 	cli/report_picture.c \
 	cli/report_read.c \
 	cli/report_staleness.c \
+	cli/report_tensorboard.c \
 	cli/report_trace.c \
 	cli/cmd_sweep.c \
 	cli/sweep.h \

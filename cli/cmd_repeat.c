@@ -92,6 +92,7 @@ static int repeat_add_options(struct repeat_words *words, const struct repeat_ru
   trm_free(own);
   free(from);
   TRM_CHECK(repeat_add(words, trm_format("--run.dir=%s", dir)));
+  TRM_CHECK(repeat_add(words, trm_strdup("--log.tensorboard=no")));
   TRM_CHECK(repeat_add(words, trm_format("--run.overwrite=%s", overwrite ? "yes" : "no")));
   TRM_CHECK(repeat_add(words, trm_format("--run.resume=%s", whole ? "" : resume)));
   if (run->simulated) {

@@ -11,6 +11,7 @@
 static const char usage[] =
   "usage: trireme report RUN|SWEEP... [--out=report.html] [--x=samples|updates|time] [--title=TEXT]\n"
   "         [--picture=KIND] [--svg=F.svg] [--pdf=F.pdf] [--png=F.png] [--csv=F.csv]\n"
+  "         [--tensorboard=DIR] [--mlflow=DIR]\n"
   "\n"
   "Draws the curves and the figures of one or several run directories (config.yaml, metrics.jsonl,\n"
   "summary.json) into one page that needs nothing beside it. The directory of a sweep stands for its\n"
@@ -24,6 +25,10 @@ static const char usage[] =
   "  --svg=FILE, --pdf=FILE, --png=FILE\n"
   "                a picture, as wide as a column (PDF and PNG need librsvg)\n"
   "  --csv=FILE    its values: panel, series, x, x_end, y, y_low, y_high\n"
+  "  --tensorboard=DIR\n"
+  "                TensorBoard event files of each run, in DIR/NAME (log.tensorboard writes them while a\n"
+  "                run trains)\n"
+  "  --mlflow=DIR  the runs in MLflow's file store DIR (mlruns), under the experiment \"trireme\"\n"
   "  --picture=KIND\n"
   "                curves (loss and accuracy; default), loss, accuracy, staleness (its distribution),\n"
   "                target (the first time at --target), scaling (speed-up and efficiency over the\n"
@@ -36,7 +41,7 @@ static const char usage[] =
   "  --title=TEXT  the heading\n";
 
 struct report_flags {
-  const char *out, *picture[REPORT_FORMATS], *title, *window;
+  const char *out, *picture[REPORT_FORMATS], *title, *window, *tensorboard, *mlflow;
   enum report_axis axis;
   enum report_kind kind;
   double target;
@@ -50,6 +55,8 @@ static const struct trm_option flags[] = {{"out", TRM_OPTION_TEXT, AT(out), NULL
                                           {"pdf", TRM_OPTION_TEXT, AT(picture[REPORT_PDF]), NULL, NO_RANGE},
                                           {"png", TRM_OPTION_TEXT, AT(picture[REPORT_PNG]), NULL, NO_RANGE},
                                           {"csv", TRM_OPTION_TEXT, AT(picture[REPORT_CSV]), NULL, NO_RANGE},
+                                          {"tensorboard", TRM_OPTION_TEXT, AT(tensorboard), NULL, NO_RANGE},
+                                          {"mlflow", TRM_OPTION_TEXT, AT(mlflow), NULL, NO_RANGE},
                                           {"picture", TRM_OPTION_CHOICE, AT(kind), "curves", 0, 0, report_kinds, NULL},
                                           {"x", TRM_OPTION_CHOICE, AT(axis), "auto", 0, 0, axes, NULL},
                                           {"target", TRM_OPTION_REAL, AT(target), "-1", -1, 1e30, NULL, NULL},
@@ -76,7 +83,7 @@ static int report_read_window(const char *text, double window[2])
 static int report_draw(struct report *report, const struct report_flags *f)
 {
   const int count = report->count;
-  bool draws = false;
+  bool draws = f->tensorboard || f->mlflow;
   for (int format = 0; format < REPORT_FORMATS; format++)
     draws |= f->picture[format] != NULL;
   const char *out = f->out || draws ? f->out : "report.html";
@@ -94,6 +101,10 @@ static int report_draw(struct report *report, const struct report_flags *f)
       if (status == TRM_OK)
         trm_info("%s: picture of %d run%s", f->picture[format], count, count == 1 ? "" : "s");
     }
+  if (status == TRM_OK && f->tensorboard)
+    status = report_tensorboard(f->tensorboard, report);
+  if (status == TRM_OK && f->mlflow)
+    status = report_mlflow(f->mlflow, report);
   trm_free(heading);
   return status;
 }

@@ -151,3 +151,18 @@ int report_picture(const char *path, enum report_format format, enum report_kind
 
 /* Renders an SVG as PDF, one point for a unit of the drawing, or as PNG, three pixels for a unit. */
 int report_render(FILE *out, enum report_format format, const char *svg, size_t bytes, int width, int height);
+
+/* The lines of a run's metrics.jsonl. */
+struct report_lines {
+  struct trm_node **line; /* (n) */
+  size_t n;
+  double start; /* seconds since 1970 when the run began, by the file's time and the last line's wall_s */
+};
+int report_lines_read(struct report_lines *lines, const struct report_run *run); /* then report_lines_free */
+double report_lines_time(const struct report_lines *lines, size_t i);           /* of line i, seconds since 1970 */
+void report_lines_free(struct report_lines *lines);
+
+/* Write TensorBoard's event files of each run in DIR/NAME; the runs as MLflow's file store DIR. Runs that were written
+ * there before are replaced. */
+int report_tensorboard(const char *dir, const struct report *report);
+int report_mlflow(const char *dir, const struct report *report);

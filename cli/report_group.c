@@ -28,7 +28,7 @@ static const char *group_outcome(const struct report_run *run)
 
 bool report_is_no_setting(const char *name)
 {
-  static const char *const names[] = {"run.dir", "run.overwrite", "run.trace"};
+  static const char *const names[] = {"run.dir", "run.overwrite", "run.trace", "log.tensorboard"};
   bool listed = false;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     listed |= strcmp(names[i], name) == 0;

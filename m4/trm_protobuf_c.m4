@@ -1,5 +1,5 @@
-# protobuf-c and its compiler write ONNX files. Both must be of one release, so the check generates a message and
-# compiles it.
+# protobuf-c and its compiler write ONNX files and TensorBoard's event files. Both must be of one release, so the check
+# generates a message and compiles it.
 AC_DEFUN([TRM_FIND_PROTOBUF_C], [
 TRM_OPTIONAL([PROTOBUF_C], [libprotobuf-c], [protobuf-c], [protobuf-c/protobuf-c.h], [protobuf_c_message_pack],
   [protobuf-c], [libprotobuf-c-dev protobuf-c-compiler])

@@ -18,9 +18,9 @@ test "$trm_have_SODIUM" = yes || trm_sum_sodium="no: files can neither be encryp
 trm_sum_libcrypto="yes $trm_version_LIBCRYPTO: files are encrypted by AES-256-GCM"
 test "$trm_have_LIBCRYPTO" = yes ||
   trm_sum_libcrypto="no: files are encrypted by ChaCha20-Poly1305, and those by AES are not read (Debian: libssl-dev)"
-trm_sum_onnx="yes $trm_version_PROTOBUF_C: models can be exported as ONNX"
+trm_sum_onnx="yes $trm_version_PROTOBUF_C: models can be exported as ONNX, TensorBoard event files"
 test "$trm_have_onnx" = yes ||
-  trm_sum_onnx="no: no export as ONNX (Debian: libprotobuf-c-dev protobuf-c-compiler)"
+  trm_sum_onnx="no: no export as ONNX, no TensorBoard event files (Debian: libprotobuf-c-dev protobuf-c-compiler)"
 trm_sum_cunit="yes $trm_version_CUNIT: make check can run"
 test "$trm_have_CUNIT" = yes || trm_sum_cunit="no: make check cannot run (Debian: libcunit1-dev)"
 trm_sum_rsvg="yes $trm_version_RSVG: pictures of runs as PDF and PNG"

@@ -29,6 +29,7 @@ trm_test_programs += \
 	tests/unit/test_device_ranks \
 	tests/unit/test_doctor \
 	tests/unit/test_document \
+	tests/unit/test_event_file \
 	tests/unit/test_exchange \
 	tests/unit/test_full_disk \
 	tests/unit/test_hdf5_faults \
@@ -131,6 +132,7 @@ tests_unit_test_random_SOURCES = tests/unit/test_random.c $(trm_program_extra)
 tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_thread_level_SOURCES = tests/unit/test_thread_level.c $(trm_program_extra)
 tests_unit_test_shares_SOURCES = tests/unit/test_shares.c $(trm_program_extra)
+tests_unit_test_event_file_SOURCES = tests/unit/test_event_file.c tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_sweep_SOURCES = tests/unit/test_sweep.c tests/unit/messages.h cli/sweep.h cli/sweep_axes.c \
@@ -306,6 +308,8 @@ trm_test_scripts += \
 	tests/encryption.sh \
 	tests/encrypted_messages.sh \
 	tests/signatures.sh \
+	tests/event_files.sh \
+	tests/python.sh \
 	tests/exchange.sh \
 	tests/measures.sh \
 	tests/gpu.sh \
@@ -408,7 +412,10 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/mutations/messages.sh \
 	tests/mutations/sync.sh \
 	tests/mutations/trainer.sh \
+	tests/reference/check_events.py \
+	tests/reference/check_mlflow.py \
 	tests/reference/check_onnx.py \
+	tests/reference/make_events.py \
 	tests/reference/check_safetensors.py \
 	tests/reference/augment.txt \
 	tests/reference/make_augment.py \

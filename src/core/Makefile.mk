@@ -33,6 +33,8 @@ libtrireme_la_SOURCES += \
 	src/core/device_arrays.h \
 	src/core/document.c \
 	src/core/document.h \
+	src/core/event_file.c \
+	src/core/event_file.h \
 	src/core/json.c \
 	src/core/ledger.c \
 	src/core/ledger.h \
@@ -81,3 +83,17 @@ coreinclude_HEADERS += \
 	src/core/recordings.h \
 	src/core/status.h
 pkginclude_HEADERS += src/trireme.h
+
+# What protobuf-c makes of TensorBoard's messages.
+EXTRA_DIST += src/core/event_file.proto
+if TRM_ONNX
+trm_event_made = src/core/event_file.pb-c.c src/core/event_file.pb-c.h
+nodist_libtrireme_la_SOURCES += $(trm_event_made)
+nodist_libtrireme_internal_la_SOURCES += $(trm_event_made)
+CLEANFILES += $(trm_event_made)
+src/core/event_file.pb-c.c: src/core/event_file.proto
+	$(AM_V_GEN)$(MKDIR_P) src/core && \
+	  $(PROTOC_C) --proto_path=$(srcdir)/src/core --c_out=src/core event_file.proto
+src/core/event_file.pb-c.h: src/core/event_file.pb-c.c
+src/core/event_file.lo: src/core/event_file.pb-c.h
+endif

@@ -81,6 +81,7 @@ struct trm_run_options {
 struct trm_log_options {
   int64_t every;
   bool quiet;
+  char *tensorboard; /* "no", "yes": in run.dir, or a folder of runs */
 };
 struct trm_device_options {
   char *name, *blas;

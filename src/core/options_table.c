@@ -231,6 +231,7 @@ const struct trm_option trm_option_table[] = {
 
   INT(log.every, "50", 1, INFINITY, "updates between lines of the log"),
   BOOL(log.quiet, "no", "print warnings and errors only"),
+  TEXT(log.tensorboard, "no", "TensorBoard event files: no, yes (in run.dir), or a folder, in one named as the run"),
 
   TEXT(device.name, "cpu", "device that computes: cpu, cuda (a GPU), auto (a GPU where there is one)"),
   TEXT(device.blas, "auto",

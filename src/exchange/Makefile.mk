@@ -13,8 +13,8 @@ EXTRA_DIST += src/exchange/onnx.proto
 # What protobuf-c makes of the messages.
 if TRM_ONNX
 trm_onnx_made = src/exchange/onnx.pb-c.c src/exchange/onnx.pb-c.h
-nodist_libtrireme_la_SOURCES = $(trm_onnx_made)
-nodist_libtrireme_internal_la_SOURCES = $(trm_onnx_made)
+nodist_libtrireme_la_SOURCES += $(trm_onnx_made)
+nodist_libtrireme_internal_la_SOURCES += $(trm_onnx_made)
 CLEANFILES += $(trm_onnx_made)
 src/exchange/onnx.pb-c.c: src/exchange/onnx.proto
 	$(AM_V_GEN)$(MKDIR_P) src/exchange && \

@@ -55,6 +55,7 @@ static int run_dir_remove_run(const char *path)
   int status = run_dir_remove_checkpoints(folder);
   for (size_t i = 0; i < sizeof files / sizeof *files && status == TRM_OK; i++)
     status = run_dir_remove_file(path, files[i]);
+  trm_event_file_remove(path);
   trm_free(folder);
   return status;
 }
@@ -191,6 +192,20 @@ int trm_run_dir_audit_checkpoint(const struct trm_run_dir *dir, const char *file
   return trm_audit_append(dir->path, &(struct trm_audit_event){.event = "checkpoint", .step = step, .file = file});
 }
 
+/* Opens the event file of log.tensorboard. */
+static int run_dir_open_events(struct trm_run_dir *dir, const char *where, int64_t resume_step)
+{
+  char *run = realpath(dir->path, NULL);
+  const char *name = run ? strrchr(run, '/') : NULL;
+  char *folder = strcmp(where, "yes") == 0 ? trm_strdup(dir->path) : trm_format("%s%s", where, name ? name : "/run");
+  int status = TRM_OK;
+  if (strcmp(where, "no") != 0 && where[0] != '\0')
+    status = trm_event_file_open(&dir->events, folder, resume_step < 0 ? -1 : resume_step + 1);
+  trm_free(folder);
+  free(run);
+  return status;
+}
+
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step)
 {
   char *checkpoints = trm_format("%s/checkpoints", dir->path);
@@ -217,16 +232,18 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
   if (status == TRM_OK && !(dir->metrics = fopen(metrics, "a")))
     status = trm_error(TRM_FAILED, "%s: cannot write: %s", metrics, strerror(errno));
   if (status == TRM_OK)
+    status = run_dir_open_events(dir, options->log.tensorboard, resume_step);
+  if (status == TRM_OK)
     status = run_dir_audit_start(dir, options, resume_step > 0 ? (uint64_t)resume_step : 0);
   trm_free(checkpoints);
   trm_free(metrics);
   return status;
 }
 
-static void run_dir_begin_line(struct trm_json *json, const struct trm_run_dir *dir,
-                               const struct trm_progress_point *at)
+static void run_dir_begin_line(struct trm_json *json, struct trm_run_dir *dir, const struct trm_progress_point *at)
 {
-  trm_json_open(json, dir->metrics);
+  dir->line = dir->events.stream ? open_memstream(&dir->text, &dir->bytes) : NULL;
+  trm_json_open(json, dir->line ? dir->line : dir->metrics);
   trm_json_object(json, NULL);
   trm_json_integer(json, "step", (int64_t)at->step);
   trm_json_integer(json, "epoch", (int64_t)at->epoch);
@@ -237,9 +254,29 @@ static void run_dir_begin_line(struct trm_json *json, const struct trm_run_dir *
     trm_json_number(json, "virtual_s", at->virtual_s);
 }
 
-static int run_dir_end_line(struct trm_json *json, const struct trm_run_dir *dir)
+/* Ends the text of a line and adds it to metrics.jsonl and to the events. */
+static int run_dir_add_events(struct trm_run_dir *dir)
+{
+  struct trm_node *line = NULL;
+  if (fclose(dir->line) != 0)
+    return trm_error(TRM_FAILED, "%s/metrics.jsonl: no memory for a line", dir->path);
+  fwrite(dir->text, 1, dir->bytes, dir->metrics);
+  int status = trm_document_parse(dir->text, dir->bytes, "log.tensorboard", &line);
+  if (status == TRM_OK)
+    status = trm_event_file_add_line(&dir->events, line, NAN);
+  if (status == TRM_OK)
+    status = trm_event_file_flush(&dir->events);
+  trm_node_free(line);
+  free(dir->text);
+  dir->text = NULL;
+  return status;
+}
+
+static int run_dir_end_line(struct trm_json *json, struct trm_run_dir *dir)
 {
   trm_json_end(json);
+  if (dir->line)
+    TRM_CHECK(run_dir_add_events(dir));
   const enum trm_ledger_operation before = trm_ledger_enter(&(struct trm_ledger_call){.operation = TRM_LEDGER_WRITE});
   const bool written = fflush(dir->metrics) == 0;
   trm_ledger_leave(before);
@@ -348,6 +385,9 @@ int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progres
   run_dir_write_score(&json, trm_split_name(split), score, dataset->spec.tokens, dataset->token_bytes);
   if (total)
     run_dir_write_quantiles(&json, total);
+  if (total && dir->events.stream)
+    TRM_CHECK(trm_event_file_add_histogram(&dir->events, "staleness/updates", (int64_t)at->step, NAN, total->count,
+                                           TRM_STALENESS_BINS));
   while (ranks > 0 && isnan(mean_of_rank[ranks - 1]))
     ranks--;
   if (ranks > 0) {
@@ -525,6 +565,7 @@ void trm_run_dir_close(struct trm_run_dir *dir)
 {
   if (dir->metrics)
     fclose(dir->metrics);
+  trm_event_file_close(&dir->events);
   trm_lease_return(dir->lease);
   if (dir->made)
     rmdir(dir->path);

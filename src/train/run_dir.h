@@ -8,6 +8,7 @@
 #include "core/atomic_file.h"
 #include "core/document.h"
 #include "core/lease.h"
+#include "core/event_file.h"
 #include "train/train.h"
 
 struct trm_run_dir {
@@ -17,6 +18,10 @@ struct trm_run_dir {
   bool made;     /* the directory is new: without files it is removed again */
   struct trm_lease *lease; /* owned */
   FILE *metrics; /* opened for appending, flushed after each line */
+  struct trm_event_file events; /* closed: log.tensorboard=no */
+  FILE *line;                   /* of metrics.jsonl, until it is complete: stream of its text, of a run with events */
+  char *text;
+  size_t bytes;
   /* staleness.json while it is written */
   char *staleness_path; /* owned; NULL: it is not */
   struct atomic_file staleness_file;
