@@ -62,6 +62,9 @@ trm_cli = \
 	cli/cmd_train.c \
 	cli/command.c \
 	cli/command.h \
+	cli/commands.c \
+	cli/completion.c \
+	cli/completion.h \
 	cli/figures.c \
 	cli/figures.h \
 	cli/loaded.c \
@@ -109,3 +112,16 @@ trm_cli = \
 trireme_SOURCES += cli/main.c $(trm_cli)
 
 dist_man_MANS = cli/trireme.1
+
+# Completion of the command line, written by the program.
+bashcompletiondir = $(datadir)/bash-completion/completions
+zshcompletiondir = $(datadir)/zsh/site-functions
+fishcompletiondir = $(datadir)/fish/vendor_completions.d
+nodist_bashcompletion_DATA = cli/completion/trireme
+nodist_zshcompletion_DATA = cli/completion/_trireme
+nodist_fishcompletion_DATA = cli/completion/trireme.fish
+trm_completions = $(nodist_bashcompletion_DATA) $(nodist_zshcompletion_DATA) $(nodist_fishcompletion_DATA)
+CLEANFILES += $(trm_completions)
+$(trm_completions): trireme$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) cli/completion && case $@ in *.fish) s=fish ;; *_trireme) s=zsh ;; *) s=bash ;; esac && \
+	  ./trireme$(EXEEXT) options --completion=$$s > $@.new && mv $@.new $@

@@ -59,5 +59,6 @@ bool command_is_given(const struct call *call, const char *flag);
 /* The last word of its name: "gemm". */
 const char *command_word(const struct command *command);
 
+extern const struct command all_commands; /* the group of them */
 extern const struct command cmd_train, cmd_run, cmd_plan, cmd_eval, cmd_predict, cmd_export, cmd_generate, cmd_data,
   cmd_key, cmd_report, cmd_status, cmd_repeat, cmd_sweep, cmd_sbatch, cmd_doctor, cmd_bench, cmd_options;

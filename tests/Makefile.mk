@@ -303,6 +303,7 @@ trm_test_scripts += \
 	tests/buddy.sh \
 	tests/bad_input.sh \
 	tests/combinations.sh \
+	tests/completion.sh \
 	tests/compress.sh \
 	tests/cuda.sh \
 	tests/encryption.sh \
