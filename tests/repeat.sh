@@ -37,6 +37,9 @@ grep -q "\"train\":{\"file\":\"digits.h5\",\"digest\":\"$(json_text digest info.
   { cat info.json sync/record.json; fail "digest of the data"; }
 case "$(record blas_library sync)" in *"core $(record blas_core sync)") ;; *) fail "blas_core" ;; esac
 grep -q '"seed":3,"ranks":1,"nodes":1,"threads":1,"resumed_at":0,' sync/record.json || fail "seed, ranks, threads"
+grep -q "\"hosts\":\[{\"host\":\"$(uname -n | cut -c1-63)\",\"cores\":\[\"[0-9]" sync/record.json || fail "hosts"
+grep -q '"command":\["[^"]*trireme","train",' sync/record.json || fail "command"
+! grep -q '"slurm"' sync/record.json || [ -n "${SLURM_JOB_ID-}" ] || fail "a Slurm job without Slurm"
 pass "record.json"
 
 repeats 0 'same bits' sync
@@ -50,6 +53,7 @@ pass "repeated from another folder"
 # Synchronous runs of several ranks, by lanes; a resumed run is repeated whole.
 run 2 lanes --run.lanes=4
 grep -q '"ranks":2,"nodes":1,' lanes/record.json || fail "ranks of lanes"
+grep -q '"cores":\["[-0-9,]*","[-0-9,]*"\]' lanes/record.json || fail "cores of two ranks"
 repeats 0 'same bits' lanes --launch="env RANKS={ranks} $MPIEXEC -n {ranks}"
 repeats 2 'has not ended' lanes --launch=false --overwrite
 repeats 2 'no-such-launcher' lanes --launch="no-such-launcher -n {ranks}" --overwrite

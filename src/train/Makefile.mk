@@ -33,6 +33,7 @@ libtrireme_la_SOURCES += \
 	src/train/memory_files.c \
 	src/train/memory_files.h \
 	src/train/modes.c \
+	src/train/places.c \
 	src/train/rank_times.c \
 	src/train/rows.c \
 	src/train/run_dir.c \
@@ -70,11 +71,12 @@ traininclude_HEADERS += \
 	src/train/train.h
 
 # The commit of the source, for record.json: looked up by each make, and written only if it is another one, so that no
-# other file is compiled again. "unknown" in a copy without git, such as an unpacked distribution. Where git fails, as
-# for another user who installs, the file stays.
+# other file is compiled again. An unpacked distribution has it in a file; "unknown" in another copy without git. Where git
+# fails, as for another user who installs, the file stays.
 src/train/revision.h: trm-always
 	@$(MKDIR_P) src/train; revision=; \
 	test ! -e $(top_srcdir)/.git || revision=`cd $(top_srcdir) && git describe --always --dirty 2> /dev/null`; \
+	test -n "$$revision" || test ! -e $(srcdir)/revision || revision=`cat $(srcdir)/revision`; \
 	if test -n "$$revision" || test ! -e $@; then \
 	  echo "#define TRM_REVISION \"$${revision:-unknown}\"" > $@.new; \
 	  if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi; \

@@ -110,6 +110,7 @@ int trainer_write_record(const struct trainer *t, const struct trm_options *opti
     trm_json_object(&json, "software");
     run_record_add_software(&json, t->modules);
     trm_json_end(&json);
+    trainer_add_places(&json, t);
     trm_json_end(&json);
     status = atomic_file_close(&file, !ferror(file.stream));
   }

@@ -401,6 +401,7 @@ static int train_begin(struct trainer *t)
   t->run_dir.data_digest = t->data->digest;
   t->nodes = train_count_nodes(t);
   t->resumed_at = t->strategy.updates;
+  trainer_gather_places(t);
   int status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
   if (t->comm->rank == 0 && status == TRM_OK)
     status = trainer_write_record(t, &options);
@@ -428,6 +429,7 @@ static void train_tear_down(struct trainer *t)
   trainer_lanes_free(t);
   trainer_shares_free(t);
   trm_free(t->staleness.mean);
+  trm_free(t->place);
   trm_model_free(&t->model);
   trm_model_free(&t->full_model);
   if (t->tensor)

@@ -224,6 +224,8 @@ struct trainer {
   /* -- log */
   struct trm_run_dir run_dir;      /* rank 0 */
   int nodes;                       /* of the job */
+  struct trainer_place *place;     /* (places), owned: host and cores of each rank; of a virtual network of this one */
+  int places;
   uint64_t resumed_at;             /* updates before this process; 0: a new run */
   double progress_shown_at;        /* time of the latest progress line, by trainer_wall */
   uint64_t logged_step;            /* step of the latest line of the log */
@@ -321,6 +323,10 @@ int trainer_snapshots_end(struct trainer *t);
 bool trainer_is_complete(const struct trainer *t);
 /* Collective (epochs.c). Trains up to the last step or an earlier stop. *outcome: "done", "stopped", "early-stop". */
 int trainer_run(struct trainer *t, const char **outcome);
+/* Collective (places.c). Sets t->place. */
+void trainer_gather_places(struct trainer *t);
+/* Adds the places to record.json, with the command line and the Slurm job. */
+void trainer_add_places(struct trm_json *json, const struct trainer *t);
 /* Writes record.json for the configuration that config.yaml has (run_record.c). Called by rank 0; not collective. */
 int trainer_write_record(const struct trainer *t, const struct trm_options *options);
 
