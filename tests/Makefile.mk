@@ -310,6 +310,7 @@ trm_test_scripts += \
 	tests/encrypted_messages.sh \
 	tests/signatures.sh \
 	tests/event_files.sh \
+	tests/packaging.sh \
 	tests/python.sh \
 	tests/exchange.sh \
 	tests/measures.sh \

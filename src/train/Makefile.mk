@@ -71,8 +71,8 @@ traininclude_HEADERS += \
 	src/train/train.h
 
 # The commit of the source, for record.json: looked up by each make, and written only if it is another one, so that no
-# other file is compiled again. An unpacked distribution has it in a file; "unknown" in another copy without git. Where git
-# fails, as for another user who installs, the file stays.
+# other file is compiled again. A source archive has it in the file revision; "unknown" in another copy without git.
+# Where git fails, as for another user who installs, the file stays.
 src/train/revision.h: trm-always
 	@$(MKDIR_P) src/train; revision=; \
 	test ! -e $(top_srcdir)/.git || revision=`cd $(top_srcdir) && git describe --always --dirty 2> /dev/null`; \

@@ -1,5 +1,4 @@
 /* Where a run takes place, for record.json: its command line, hosts, the cores of each rank, the Slurm job. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,30 +11,21 @@ struct trainer_place {
   char host[64], cores[64]; /* cores that its first thread may use: "0-3,8" */
 };
 
+/* "" if the system does not tell them. */
 static void places_list_cores(char *text, size_t bytes)
 {
-  cpu_set_t set;
-  size_t n = 0;
+  static const char key[] = "Cpus_allowed_list:";
+  char line[4096];
+  FILE *in = fopen("/proc/self/status", "r");
   text[0] = '\0';
-  if (sched_getaffinity(0, sizeof set, &set) != 0)
-    return;
-  for (int i = 0; i < CPU_SETSIZE; i++) {
-    if (!CPU_ISSET(i, &set))
-      continue;
-    int last = i;
-    while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set))
-      last++;
-    char range[32];
-    const int length = last > i ? snprintf(range, sizeof range, "%s%d-%d", n ? "," : "", i, last)
-                                : snprintf(range, sizeof range, "%s%d", n ? "," : "", i);
-    if (n + (size_t)length + 4 >= bytes) {
-      strcpy(text + n, "...");
-      return;
+  while (in && fgets(line, sizeof line, in))
+    if (strncmp(line, key, sizeof key - 1) == 0) {
+      const char *list = line + sizeof key - 1 + strspn(line + sizeof key - 1, " \t");
+      const size_t n = strcspn(list, "\n");
+      snprintf(text, bytes, n < bytes ? "%.*s" : "%.*s...", (int)(n < bytes ? n : bytes - 4), list);
     }
-    memcpy(text + n, range, (size_t)length + 1);
-    n += (size_t)length;
-    i = last;
-  }
+  if (in)
+    fclose(in);
 }
 
 void trainer_gather_places(struct trainer *t)
