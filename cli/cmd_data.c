@@ -34,14 +34,26 @@ static const char make_usage[] =
 static const char import_usage[] =
   "usage: trireme data import FORMAT PATH... --out=FILE [FLAG...]\n"
   "\n"
-  "Converts files, plain or gzip, to one HDF5 file with its splits. Of a single file, a part of the rows can become\n"
-  "the test split. Labels become classes in ascending order.\n"
+  "Converts files, plain or gzip, to one HDF5 file with its splits. Of a single file (or folder of\n"
+  "images) a part of the rows can become the test split. Labels become classes in ascending order.\n"
   "\n"
-  "  --test-part=X      libsvm, csv, text: that part of a single file, below 1 (text: 0.1, else 0: no test split)\n"
-  "  --split=RULE       libsvm, csv: random rows, by class in proportion (default), or the last ones; text: last\n"
-  "  --seed=N           libsvm, csv: seed of the random rows (1)\n"
+  "  --test-part=X      images, libsvm, csv, text: that part of a single source, below 1 (text: 0.1, else 0: none)\n"
+  "  --split=RULE       images, libsvm, csv: random rows, by class in proportion (default), or the last; text: last\n"
+  "  --seed=N           images, libsvm, csv: seed of the random rows (1)\n"
   "  --target=WHAT      libsvm, csv: \"class\" (default), or \"value\" for regression\n"
   "  --label=COLUMN     csv: name or number (from 1) of the label's column (default: the last one)\n"
+  "  --separator=C      csv: one character, or tab (default: comma, semicolon or tab, as in the first record)\n"
+  "  --header=yes|no    csv: (default: yes if a feature of the first record is not a number)\n"
+  "  --columns=A,B,...  csv: names or numbers of the columns that become features (default: all); --drop=A,B,...: not\n"
+  "  --missing=RULE     csv: values that are empty, ?, NA, N/A, nan, null: error (default), drop the row, or mean of\n"
+  "                     the train split (the most frequent category)\n"
+  "  --categories=CODE  csv: columns that begin with a text: index (default) of its categories, or onehot\n"
+  "  --categorical=A,.. csv: columns of numbers that are names\n"
+  "  --standardize      csv: numbers to mean 0 and standard deviation 1, those of the train split\n"
+  "  --like=FILE.h5     csv: columns, categories, labels, means and deviations of that data set\n"
+  "  --size=HxW         images: resize until H x W is covered, then cut out the center (torchvision's Resize and\n"
+  "                     CenterCrop, bilinear with anti-aliasing); default: all images have the size of the first\n"
+  "  --channels=1|3     images: grey, or red, green and blue (default: those of the first)\n"
   "  --normalize        libsvm: scale each row to unit Euclidean length\n"
   "  --tokens=WHAT      text: characters (default), bytes, or bpe, byte pairs as in GPT-2\n"
   "  --vocab=N          bpe: learn N tokens from the training part of the text\n"
@@ -83,6 +95,13 @@ static const struct trm_option clusters_flags[] = {MAKE_FLAGS,
                                                    {"noise", TRM_OPTION_REAL, AT(noise), "0.5", RANGE(0, 1e6)},
                                                    END_OF_FLAGS};
 static const struct trm_option image_flags[] = {FILE_FLAGS("4"), NAMES_FLAG, END_OF_FLAGS};
+static const struct trm_option folder_flags[] = {FILE_FLAGS("4"),
+                                                 SPLIT_FLAGS,
+                                                 SEED_FLAG,
+                                                 {"size", TRM_OPTION_TEXT, AT(size), NULL, NO_RANGE},
+                                                 {"channels", TRM_OPTION_INT, AT(channels), "0", RANGE(0, 3)},
+                                                 NAMES_FLAG,
+                                                 END_OF_FLAGS};
 static const struct trm_option libsvm_flags[] = {FILE_FLAGS("4"),
                                                  SPLIT_FLAGS,
                                                  SEED_FLAG,
@@ -95,6 +114,15 @@ static const struct trm_option csv_flags[] = {FILE_FLAGS("4"),
                                               SEED_FLAG,
                                               TARGET_FLAG,
                                               {"label", TRM_OPTION_TEXT, AT(label), NULL, NO_RANGE},
+                                              {"separator", TRM_OPTION_TEXT, AT(separator), NULL, NO_RANGE},
+                                              {"header", TRM_OPTION_TEXT, AT(header), NULL, NO_RANGE},
+                                              {"columns", TRM_OPTION_TEXT, AT(columns), NULL, NO_RANGE},
+                                              {"drop", TRM_OPTION_TEXT, AT(drop), NULL, NO_RANGE},
+                                              {"missing", TRM_OPTION_TEXT, AT(missing), NULL, NO_RANGE},
+                                              {"categories", TRM_OPTION_TEXT, AT(categories), NULL, NO_RANGE},
+                                              {"categorical", TRM_OPTION_TEXT, AT(categorical), NULL, NO_RANGE},
+                                              {"standardize", TRM_OPTION_BOOL, AT(standardize), NULL, NO_RANGE},
+                                              {"like", TRM_OPTION_TEXT, AT(like), NULL, NO_RANGE},
                                               NAMES_FLAG,
                                               END_OF_FLAGS};
 static const struct trm_option text_flags[] = {FILE_FLAGS("4"),
@@ -138,17 +166,19 @@ static const struct command
                           "[IMAGES LABELS]"},
   import_cifar10 = {.name = "data import cifar10", .flags = image_flags, IMPORT,
                     .help = "CIFAR-10, binary version: its folder, or batch files, the last of them the test split"},
+  import_images = {.name = "data import images", .flags = folder_flags, IMPORT,
+                   .help = "PNG and JPEG files in a folder for each class; folders train, val and test are splits"},
   import_libsvm = {.name = "data import libsvm", .flags = libsvm_flags, IMPORT,
                    .help = "sparse rows, \"label index:value ...\", indices from 1: TRAIN [TEST]"},
   import_csv = {.name = "data import csv", .flags = csv_flags, IMPORT,
-                .help = "numbers separated by commas, with a header line or without: TRAIN [TEST]"},
+                .help = "tables with commas, semicolons or tabs, with a header line or without: TRAIN [TEST]"},
   import_text = {.name = "data import text", .flags = text_flags, IMPORT,
                  .help = "a UTF-8 text as a row of characters, bytes or byte pairs, for language models: TRAIN [TEST]"};
 static const struct command import_formats = {
   .name = "trireme data import", .help = "convert files to a data set",
   .usage = import_usage,
-  .group = (const struct command *const[]){&import_mnist, &import_cifar10, &import_libsvm, &import_csv, &import_text,
-                                           NULL},
+  .group = (const struct command *const[]){&import_mnist, &import_cifar10, &import_images, &import_libsvm, &import_csv,
+                                           &import_text, NULL},
   .member = "format",
 };
 

@@ -27,10 +27,16 @@ libtrireme_la_SOURCES += \
 	datasets/h5_cipher.c \
 	datasets/h5_contents.c \
 	datasets/h5_output.c \
+	datasets/image_file.c \
+	datasets/image_file.h \
+	datasets/image_fit.c \
+	datasets/image_jpeg.c \
+	datasets/image_png.c \
 	datasets/import.c \
 	datasets/import.h \
 	datasets/import_cifar10.c \
 	datasets/import_csv.c \
+	datasets/import_images.c \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \
 	datasets/import_rows.c \
@@ -47,6 +53,11 @@ libtrireme_la_SOURCES += \
 	datasets/order.h \
 	datasets/predictions.c \
 	datasets/read_rate.c \
+	datasets/csv_reader.c \
+	datasets/csv_reader.h \
+	datasets/numbers.c \
+	datasets/table.c \
+	datasets/table.h \
 	datasets/data_reader.c \
 	datasets/data_reader.h \
 	datasets/tokenizer.c \

@@ -28,11 +28,21 @@ struct trm_import_request {
   uint64_t train, test;     /* digits, clusters: samples of each split (0: 60,000, of clusters 128,000; 10,000) */
   uint64_t clusters, classes, features; /* clusters: how many (0: 32, 4, 512) */
   double noise;             /* clusters: standard deviation in every dimension */
-  double test_part;         /* fraction of a single file's rows for the test split, [0, 1); negative: the source's
+  double test_part;         /* fraction of a single source's rows for the test split, [0, 1); negative: the source's
                                default (text 0.1, else 0) */
   const char *split;        /* which rows: "random" (libsvm, csv: NULL), stratified by class; "last" (text: NULL) */
   const char *label;        /* csv: name or 1-based number of the target column (default: the last) */
+  const char *separator;    /* csv: one character or "tab"; NULL: comma, semicolon or tab, as in the first record */
+  const char *header;       /* csv: "yes", "no"; NULL: yes if a feature of the first record is not a number */
+  const char *columns, *drop; /* csv: names or 1-based numbers, separated by commas: those used (NULL: all), not used */
+  const char *categorical;  /* csv: the same, of columns whose values are names, numbers too; others are detected */
+  const char *categories;   /* csv: "index" (NULL), "onehot" */
+  const char *missing;      /* csv: rows with missing values: "error" (NULL), "drop", "mean" */
+  bool standardize;         /* csv: to mean 0 and deviation 1 of the train split */
+  const char *like;         /* csv: a data set, whose columns, categories, statistics and labels are used */
   const char *target;       /* csv, libsvm: "class" | "value" */
+  const char *size;         /* images: "HxW" or "N", to which they are resized; NULL: all have one size */
+  size_t channels;          /* images: 1, 3, or 0: those of the first file */
   bool normalize;           /* libsvm: scale each row to unit Euclidean length */
   const char *tokens;       /* text: "characters" (NULL), "bytes", "bpe" */
   size_t vocabulary;        /* bpe: number of tokens to learn from the text; 0: they are read from the next two files */
@@ -43,7 +53,7 @@ struct trm_importer {
   const char *name; /* "mnist" */
   int (*run)(const struct trm_import_request *request);
 };
-extern const struct trm_importer trm_importer_table[]; /* ends with a row whose name is NULL; `digits` and `clusters` are in it too */
+extern const struct trm_importer trm_importer_table[]; /* ends with a row whose name is NULL; digits is in it, too */
 
 /* Prints the description of a data set or a checkpoint. check: reads everything and verifies checksums and digest. */
 int trm_data_info(const char *path, bool check, bool json);

@@ -6,11 +6,8 @@
 #include "datasets/file_reader.h"
 
 #include <errno.h>
-#include <float.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #ifdef HAVE_ZLIB
@@ -226,30 +223,4 @@ int trm_reader_error(const struct trm_reader *reader, const char *format, ...)
   vsnprintf(text, sizeof text, format, list);
   va_end(list);
   return trm_error(TRM_FAILED, "%s:%zu: %s", reader->path, reader->line_number, text);
-}
-
-/* One number, NaN and infinities included. */
-static bool file_reader_number(const char *text, double *number)
-{
-  char *end;
-  if (!*text || *text == ' ' || *text == '\t')
-    return false;
-  *number = strtod(text, &end);
-  return !*end;
-}
-
-bool trm_parse_number(const char *text, double *number)
-{
-  return file_reader_number(text, number) && isfinite(*number);
-}
-
-const char *trm_parse_float(const char *text, float *value)
-{
-  double number;
-  if (!file_reader_number(text, &number))
-    return "is not a number";
-  if (!(fabs(number) <= (double)FLT_MAX))
-    return "is not finite in single precision";
-  *value = (float)number;
-  return NULL;
 }

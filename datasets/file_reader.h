@@ -31,6 +31,9 @@ size_t trm_reader_line_number(const struct trm_reader *reader); /* of the last l
 /* Records "FILE:LINE: message" and returns TRM_FAILED. */
 int trm_reader_error(const struct trm_reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Parses the number that `text` begins with, to the bits of strtod in the C locale. Returns its end; `text`: there is
+ * none. White space is not skipped. */
+const char *trm_number_scan(const char *text, double *number);
 /* Parses a text that is one finite number in the notation of the C locale; false: it is not. */
 bool trm_parse_number(const char *text, double *number);
 /* Parses one in single precision. Returns NULL, or a description of the error: "is not a number". */

@@ -6,6 +6,7 @@
  *                  vocabulary
  *   /class_names   (classes; tokens: vocabulary) fixed-length strings, optional
  *   /merges        of tokens (encoding.h)
+ *   /columns       of a text table (table.h), optional
  *   /train, /validation, /test   one group per split, attribute rows; of tokens text_bytes, optional:
  *     dense rows   x (N, sample shape) uint8 or float32
  *     csr rows     starts (N + 1) int64, columns (entries) int32, values (entries) float32
@@ -31,6 +32,7 @@ struct trm_data_spec {
   const char *const *class_names; /* (classes) or NULL; copied; tokens: classes is the vocabulary too */
   size_t vocabulary;         /* tokens */
   const struct trm_encoding *encoding; /* tokens; NULL: unknown; must outlive the writer */
+  const struct data_table *table;      /* columns of a text table, or NULL (table.h); must outlive the writer */
   const char *source;        /* one line: origin of the rows */
   const char *split;         /* rule of the test split of a single file: "random", "last"; NULL: none; static */
   uint64_t split_seed;       /* random */

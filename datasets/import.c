@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/memory.h"
+#include "core/random.h"
 #include "core/status.h"
 #include "datasets/file_reader.h"
 
@@ -16,6 +17,7 @@ const struct trm_importer trm_importer_table[] = {
   {"cifar10", trm_import_cifar10},
   {"libsvm", trm_import_libsvm},
   {"csv", trm_import_csv},
+  {"images", trm_import_images},
   {"text", trm_import_text},
   {NULL, NULL},
 };
@@ -124,4 +126,40 @@ int trm_import_check(const struct trm_import_request *request, enum trm_target_k
   if (request->target && *target == TRM_TARGET_CLASS && strcmp(request->target, "class") != 0)
     return trm_error(TRM_USAGE, "--target=%s: must be class or value", request->target);
   return TRM_OK;
+}
+
+char **trm_texts_copy(const char *const *texts, size_t count)
+{
+  size_t bytes = (count + 1) * sizeof(char *);
+  for (size_t i = 0; i < count; i++)
+    bytes += strlen(texts[i]) + 1;
+  char **copy = trm_alloc(bytes, "texts"), *to = (char *)(copy + count + 1);
+  for (size_t i = 0; i < count; i++) {
+    copy[i] = strcpy(to, texts[i]);
+    to += strlen(to) + 1;
+  }
+  return copy;
+}
+
+int trm_import_text_compare(const void *a, const void *b)
+{
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void trm_strata_plan(struct trm_stratum *stratum, size_t count, double test_part)
+{
+  uint64_t rows = 0, test_rows = 0;
+  for (size_t i = 0; i < count; i++) {
+    rows += stratum[i].rows;
+    stratum[i].test_rows = (uint64_t)((double)rows * test_part + 0.5) - test_rows;
+    test_rows += stratum[i].test_rows;
+  }
+}
+
+bool trm_stratum_next(struct trm_stratum *stratum, bool is_random, uint64_t seed, uint32_t class)
+{
+  uint64_t place = stratum->seen++;
+  if (is_random && place < stratum->rows)
+    place = trm_random_permute(seed, TRM_RANDOM_SPLIT, class, stratum->rows, place);
+  return place >= stratum->rows - stratum->test_rows;
 }

@@ -11,6 +11,7 @@ int trm_import_mnist(const struct trm_import_request *request);
 int trm_import_cifar10(const struct trm_import_request *request);
 int trm_import_libsvm(const struct trm_import_request *request);
 int trm_import_csv(const struct trm_import_request *request);
+int trm_import_images(const struct trm_import_request *request);
 int trm_import_text(const struct trm_import_request *request);
 
 /* Opens the writer for a request. Refuses an output that exists unless `overwrite` is set. The request's compress and
@@ -43,6 +44,28 @@ int trm_import_train_rows(const struct trm_import_request *request, double defau
  * target and split rule. */
 int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target, bool *random_split);
 
+/* Copies a list of texts as one block, owned by the caller: trm_free. */
+char **trm_texts_copy(const char *const *texts, size_t count);
+
+/* qsort's order of `char *` elements: by bytes. */
+int trm_import_text_compare(const void *a, const void *b);
+
+/* -- the test split of a single source */
+
+/* Rows of one class, or all rows if they are not stratified. */
+struct trm_stratum {
+  uint64_t rows, test_rows;
+  uint64_t seen; /* in this pass */
+};
+
+/* Sets the number of test rows of each stratum: differences of rounded cumulative shares. So each is within one row of
+ * its share, and the sum is the rounded share of all rows. */
+void trm_strata_plan(struct trm_stratum *stratum, size_t count, double test_part);
+
+/* Returns true if the next row of a stratum, in the order of the source, is a test row. Random: the rows of a stratum
+ * are permuted (core/random.h), and the last of the permutation are test rows. */
+bool trm_stratum_next(struct trm_stratum *stratum, bool is_random, uint64_t seed, uint32_t class);
+
 /* -- text files whose rows have one label each: libsvm, csv. A file is read in passes, once for its labels, then once
  * for each split, so that it may be larger than memory. */
 
@@ -58,8 +81,14 @@ struct trm_row_format {
   /* Parses the features of the current row into impl's arrays as row rows->rows, and points `rows` to them. *full: the
    * arrays must go to the writer before the next row. */
   int (*add)(void *impl, struct trm_data_rows *rows, bool *full);
-  void (*describe)(const void *impl, struct trm_data_spec *spec); /* kind, element, shape; after the first passes */
+  /* Sets kind, element, shape and table; after the first passes. The spec has the target and the classes. */
+  int (*describe)(void *impl, struct trm_data_spec *spec);
   size_t (*features)(const void *impl);                    /* csr: largest index of all rows; else NULL */
+  /* The next ones may be NULL. */
+  const char *const *(*labels)(const void *impl, size_t *count); /* that rows may have; *count = 0: any */
+  int (*learn)(void *impl);                                /* sees each row of the first file in the first pass */
+  bool (*is_measured)(const void *impl);                   /* measure is to be called */
+  int (*measure)(void *impl);                              /* sees each training row in a pass before describe */
 };
 
 /* Imports TRAIN [TEST]. A part of the rows of a single file becomes the test split: the last ones, or random ones,

@@ -1,230 +1,306 @@
-/* Tables of numbers separated by commas (RFC 4180: fields may be quoted, a quote within is written twice). One
- * column is the target, the others are the features. */
+/* Tables of numbers and categories as text (csv_reader.h). One column is the target, others are the features. The train
+ * file, or the data set of --like, determines the columns and what becomes of their values (table.h). */
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
+#include "datasets/csv_reader.h"
 #include "datasets/file_reader.h"
 #include "datasets/import.h"
+#include "datasets/table.h"
+#include "datasets/wordset.h"
 
 #define CHUNK 256 /* rows at once */
+#define MAX_CATEGORIES 65536
+#define ABSENT SIZE_MAX
 
-struct csv {
-  const char *label; /* name or number of the target's column, as requested; NULL: the last one */
-  /* the open file, read record by record */
-  struct trm_reader *reader;
-  char *text;        /* the current record, split into fields */
-  size_t text_capacity;
-  char **field;      /* (fields) */
-  size_t fields, field_capacity;
-  size_t line;       /* number of the first line of the record */
-  /* columns of the train file, which those of the test file must equal */
-  size_t columns;    /* with the target */
-  size_t target;     /* index of the target */
-  char **name;       /* (columns) of the header, NULL: there is none */
-  float *x;          /* (CHUNK, columns - 1) rows gathered */
+enum feature_kind { FEATURE_UNDECIDED, FEATURE_NUMBER, FEATURE_CATEGORY };
+
+/* A column that becomes features. */
+struct feature {
+  size_t field;          /* its place in a record */
+  enum feature_kind kind; /* that of the first value that is not missing */
+  struct wordset words;  /* categories, in order of appearance */
+  size_t *place;         /* (words) their places in ascending order */
+  size_t *count;         /* (words) training rows; NULL before they are measured */
+  /* of the training rows: sums of differences to the first value */
+  double first, sum, squares;
+  uint64_t values;
 };
 
-static void csv_close(void *impl)
-{
-  struct csv *csv = impl;
-  trm_reader_close(csv->reader);
-  csv->reader = NULL;
-}
-
-static int csv_error(const struct csv *csv, const char *what)
-{
-  return trm_error(TRM_FAILED, "%s:%zu: %s", trm_reader_path(csv->reader), csv->line, what);
-}
-
-/* Parses the field that begins at `at`: unquotes, trims and NUL-terminates it. Returns the begin of the next field,
- * NULL after the last one. *bad: a quote is misplaced. */
-static char *csv_field_parse(struct csv *csv, char *at, bool *bad)
-{
-  csv->field =
-    trm_grow(csv->field, &csv->field_capacity, csv->fields, csv->fields + 1, sizeof *csv->field, "csv fields");
-  at += strspn(at, " \t");
-  char **field = &csv->field[csv->fields++];
-  if (*at == '"') {
-    char *to = ++at;
-    *field = to;
-    for (; *at && (*at != '"' || at[1] == '"'); *to++ = *at++)
-      at += *at == '"';
-    *bad |= !*at;
-    at += *at == '"';
-    *to = '\0';
-    at += strspn(at, " \t");
-    *bad |= *at && *at != ',';
-    return *at ? at + 1 : NULL;
-  }
-  *field = at;
-  char *end = at + strcspn(at, ",");
-  char *next = *end ? end + 1 : NULL;
-  while (end > at && (end[-1] == ' ' || end[-1] == '\t'))
-    end--;
-  *end = '\0';
-  *bad |= strchr(at, '"') != NULL;
-  return next;
-}
-
-/* Reads the next record; *found is false at the end of the file. Blank lines are skipped. */
-static int csv_record_next(struct csv *csv, bool *found)
-{
-  char *line;
-  size_t length, used = 0;
-  bool open = false; /* a quoted field continues in the next line */
-  *found = false;
-  do {
-    TRM_CHECK(trm_reader_line(csv->reader, &line, &length));
-    if (!line)
-      return open ? csv_error(csv, "a quoted field is not closed") : TRM_OK;
-    if (!open) {
-      csv->line = trm_reader_line_number(csv->reader);
-      if (csv->line == 1 && !strncmp(line, "\xef\xbb\xbf", 3)) { /* byte order mark */
-        line += 3;
-        length -= 3;
-      }
-    }
-    for (const char *c = line; *c; c++)
-      open ^= *c == '"';
-    csv->text = trm_grow(csv->text, &csv->text_capacity, used, used + length + 2, 1, "a csv record");
-    memcpy(csv->text + used, line, length + 1);
-    used += length;
-    if (open)
-      csv->text[used++] = '\n';
-  } while (open || strspn(csv->text, " \t") == used);
-  csv->fields = 0;
-  bool bad = false;
-  for (char *at = csv->text; at; at = csv_field_parse(csv, at, &bad))
-    ;
-  *found = true;
-  return bad ? csv_error(csv, "a quote in the middle of a field") : TRM_OK;
-}
+struct csv {
+  const struct trm_import_request *request;
+  struct csv_reader reader;
+  bool opened;           /* the columns are known */
+  size_t columns;        /* of the files, with the target */
+  char **name;           /* (columns) of the header, one block; NULL: there is none */
+  size_t target;         /* field of the target; ABSENT: of rows without one */
+  struct feature *feature; /* (table.columns) */
+  struct data_table table;
+  bool like;             /* the table is that of another data set */
+  bool standardize;
+  bool learns;           /* a feature is undecided or has categories */
+  size_t width;          /* features of a row */
+  uint64_t dropped;      /* rows of this pass */
+  int counted;           /* passes that dropped rows */
+  float *x;              /* (CHUNK, width) rows gathered */
+};
 
 static bool csv_is_missing(const char *text)
 {
   static const char *const forms[] = {"", "?", "NA", "N/A", "nan", "null"};
+  if (*text && *text != '?' && *text != 'n' && *text != 'N')
+    return false;
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
     if (!strcasecmp(text, forms[i]))
       return true;
   return false;
 }
 
-/* Returns true if the first record is a header: a feature of it is neither missing nor a number. */
-static bool csv_is_header(const struct csv *csv)
+/* "FILE:LINE: column N (name): "text" WRONG"; returns TRM_FAILED. */
+static int csv_field_error(const struct csv *csv, size_t field, const char *wrong)
 {
-  double number;
-  for (size_t i = 0; i < csv->fields; i++)
-    if (i != csv->target && !csv_is_missing(csv->field[i]) && !trm_parse_number(csv->field[i], &number))
-      return true;
-  return false;
+  const char *name = csv->name ? csv->name[field] : NULL;
+  return trm_error(TRM_FAILED, "%s:%zu: column %zu%s%s%s: \"%s\" %s", trm_reader_path(csv->reader.file),
+                   csv->reader.line, field + 1, name ? " (" : "", name ? name : "", name ? ")" : "",
+                   csv->reader.field[field], wrong);
 }
 
-/* Finds the target by name in a header. The message for an unknown name suggests the nearest one. */
-static int csv_label_find(struct csv *csv)
+/* -- columns */
+
+static bool csv_is_number(const char *text)
 {
-  for (csv->target = 0; csv->target < csv->fields; csv->target++)
-    if (!strcmp(csv->field[csv->target], csv->label))
+  return *text && !text[strspn(text, "0123456789")];
+}
+
+/* Finds a column by its name in the header or its number from 1. The message for an unknown name suggests the nearest
+ * one. */
+static int csv_column_find(const struct csv *csv, const char *text, size_t *column)
+{
+  for (*column = 0; csv->name && *column < csv->columns; ++*column)
+    if (!strcmp(csv->name[*column], text))
       return TRM_OK;
-  const char **known = trm_alloc((csv->fields + 1) * sizeof *known, "column names");
-  memcpy(known, csv->field, csv->fields * sizeof *known);
-  const char *near = trm_nearest_word(csv->label, known);
-  trm_error(TRM_USAGE, "%s:%zu: has no column \"%s\"%s%s%s", trm_reader_path(csv->reader), csv->line, csv->label,
+  const char *path = trm_reader_path(csv->reader.file);
+  if (csv_is_number(text)) {
+    *column = strtoul(text, NULL, 10) - 1;
+    return *column < csv->columns ? TRM_OK
+                                  : trm_error(TRM_USAGE, "%s: there is no column %s; there are columns 1 to %zu", path,
+                                              text, csv->columns);
+  }
+  if (!csv->name)
+    return trm_error(TRM_USAGE, "%s: has no column \"%s\": it has no header, so columns are numbers", path, text);
+  const char **known = trm_alloc((csv->columns + 1) * sizeof *known, "column names");
+  memcpy(known, csv->name, csv->columns * sizeof *known);
+  const char *near = trm_nearest_word(text, known);
+  trm_error(TRM_USAGE, "%s:%zu: has no column \"%s\"%s%s%s", path, csv->reader.line, text,
             near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
   trm_free(known);
   return TRM_USAGE;
 }
 
+/* Sets mark[i] for each column that a list "a,b,3" names. */
+static int csv_columns_mark(const struct csv *csv, const char *list, bool *mark)
+{
+  char *copy = trm_strdup(list), *rest = copy;
+  int status = TRM_OK;
+  for (char *text; status == TRM_OK && (text = strsep(&rest, ",")) != NULL;) {
+    size_t column;
+    status = csv_column_find(csv, text, &column);
+    if (status == TRM_OK)
+      mark[column] = true;
+  }
+  trm_free(copy);
+  return status;
+}
+
+/* Returns true if the first record is a header: a feature of it is neither missing nor a number. */
+static bool csv_is_header(const struct csv *csv)
+{
+  double number;
+  const char *header = csv->request->header, *label = csv->request->label;
+  if (header && *header)
+    return !strcmp(header, "yes");
+  if (csv->like)
+    return csv->table.has_header;
+  const size_t target = label && csv_is_number(label) ? strtoul(label, NULL, 10) - 1 : csv->columns - 1;
+  if (label && !csv_is_number(label))
+    return true;
+  for (size_t i = 0; i < csv->columns; i++)
+    if (i != target && !csv_is_missing(csv->reader.field[i]) && !trm_parse_number(csv->reader.field[i], &number))
+      return true;
+  return false;
+}
+
+/* Makes the table's columns: those asked for, or all but the target and those to drop. */
+static int csv_columns_choose(struct csv *csv)
+{
+  const struct trm_import_request *request = csv->request;
+  bool *chosen = trm_alloc(csv->columns, "columns"), *dropped = trm_alloc(csv->columns, "columns");
+  bool *categorical = trm_alloc(csv->columns, "columns");
+  int status = request->columns ? csv_columns_mark(csv, request->columns, chosen) : TRM_OK;
+  if (status == TRM_OK && request->drop)
+    status = csv_columns_mark(csv, request->drop, dropped);
+  if (status == TRM_OK && request->categorical)
+    status = csv_columns_mark(csv, request->categorical, categorical);
+  if (status == TRM_OK && request->columns && chosen[csv->target])
+    status = trm_error(TRM_USAGE, "--columns: column %zu is the label", csv->target + 1);
+  csv->feature = trm_alloc(csv->columns * sizeof *csv->feature, "columns");
+  const char **names = trm_alloc(csv->columns * sizeof *names, "column names");
+  char (*number)[24] = trm_alloc(csv->columns * sizeof *number, "column numbers");
+  size_t n = 0;
+  for (size_t i = 0; i < csv->columns && status == TRM_OK; i++) {
+    snprintf(number[i], sizeof number[i], "%zu", i + 1);
+    if (i == csv->target || dropped[i] || (request->columns && !chosen[i]))
+      continue;
+    csv->feature[n] = (struct feature){.field = i, .kind = categorical[i] ? FEATURE_CATEGORY : FEATURE_UNDECIDED};
+    names[n++] = csv->name ? csv->name[i] : number[i];
+  }
+  if (status == TRM_OK && n == 0)
+    status = trm_error(TRM_USAGE, "--columns, --drop: leave no feature of %s", trm_reader_path(csv->reader.file));
+  csv->table.columns = n;
+  csv->table.name = trm_texts_copy(names, n);
+  csv->table.has_header = csv->name != NULL;
+  csv->table.target = trm_strdup(csv->name ? csv->name[csv->target] : number[csv->target]);
+  trm_free(number);
+  trm_free(names);
+  trm_free(chosen);
+  trm_free(dropped);
+  trm_free(categorical);
+  return status;
+}
+
+/* Finds the columns of the table of --like in this file: by name, without a header by place. */
+static int csv_columns_match(struct csv *csv)
+{
+  struct data_table *table = &csv->table;
+  csv->feature = trm_alloc(table->columns * sizeof *csv->feature, "columns");
+  for (size_t i = 0, category = 0; i < table->columns; i++) {
+    struct feature *feature = &csv->feature[i];
+    TRM_CHECK(csv_column_find(csv, table->name[i], &feature->field));
+    feature->kind = table->categories[i] ? FEATURE_CATEGORY : FEATURE_NUMBER;
+    feature->place = trm_alloc((size_t)(table->categories[i] + 1) * sizeof *feature->place, "categories");
+    for (size_t k = 0; k < table->categories[i]; k++, category++) {
+      bool added;
+      wordset_add(&feature->words, table->category[category], strlen(table->category[category]), &added);
+      feature->place[k] = k;
+    }
+  }
+  csv->target = ABSENT;
+  for (size_t i = 0; i < csv->columns; i++)
+    if (csv->name ? !strcmp(csv->name[i], table->target) : strtoul(table->target, NULL, 10) == i + 1)
+      csv->target = i;
+  if (csv->target == ABSENT)
+    trm_warn("%s: has no column \"%s\": its rows get the label %s, and evaluations of them say nothing",
+             trm_reader_path(csv->reader.file), table->target, table->labels ? table->label[0] : "0");
+  return TRM_OK;
+}
+
 /* Determines the columns from the first record of the train file. */
 static int csv_columns_detect(struct csv *csv)
 {
-  const char *label = csv->label;
-  csv->columns = csv->fields;
-  if (csv->columns < 2)
-    return csv_error(csv, "one column alone: a target and at least one feature are wanted, separated by commas");
-  const bool by_name = label && (!*label || label[strspn(label, "0123456789")]);
-  if (by_name) {
-    TRM_CHECK(csv_label_find(csv));
-  } else {
-    const unsigned long number = label ? strtoul(label, NULL, 10) : csv->columns;
-    if (number < 1 || number > csv->columns)
-      return trm_error(TRM_USAGE, "%s: there is no column %s; there are columns 1 to %zu",
-                       trm_reader_path(csv->reader), label, csv->columns);
-    csv->target = number - 1;
-  }
-  if (by_name || csv_is_header(csv)) {
-    csv->name = trm_alloc(csv->columns * sizeof *csv->name, "column names");
-    for (size_t i = 0; i < csv->columns; i++)
-      csv->name[i] = trm_strdup(csv->field[i]);
-  }
-  return TRM_OK;
+  struct csv_reader *reader = &csv->reader;
+  csv->columns = reader->fields;
+  if (csv->columns < 2 && !csv->like)
+    return csv_reader_error(reader, "one column alone: a target and at least one feature are wanted, separated by "
+                                    "commas, semicolons or tabs (--separator)");
+  if (csv_is_header(csv))
+    csv->name = trm_texts_copy((const char *const *)reader->field, csv->columns);
+  if (csv->like)
+    return csv_columns_match(csv);
+  csv->target = csv->columns - 1;
+  if (csv->request->label)
+    TRM_CHECK(csv_column_find(csv, csv->request->label, &csv->target));
+  return csv_columns_choose(csv);
 }
 
 /* Compares the header of a file with that of the train file. */
 static int csv_header_check(const struct csv *csv)
 {
+  const char *path = trm_reader_path(csv->reader.file);
+  if (csv->reader.fields != csv->columns)
+    return trm_error(TRM_FAILED, "%s:%zu: %zu columns in place of %zu", path, csv->reader.line, csv->reader.fields,
+                     csv->columns);
   for (size_t i = 0; i < csv->columns; i++)
-    if (i >= csv->fields || strcmp(csv->name[i], csv->field[i]) != 0)
-      return trm_error(TRM_FAILED, "%s:%zu: column %zu is \"%s\" in place of \"%s\", as the train file has it",
-                       trm_reader_path(csv->reader), csv->line, i + 1, i < csv->fields ? csv->field[i] : "",
-                       csv->name[i]);
+    if (strcmp(csv->reader.field[i], csv->name[i]) != 0)
+      return trm_error(TRM_FAILED, "%s:%zu: column %zu is \"%s\" in place of \"%s\"", path, csv->reader.line, i + 1,
+                       csv->reader.field[i], csv->name[i]);
   return TRM_OK;
 }
 
-static int csv_field_error(const struct csv *csv, size_t column, const char *what)
-{
-  const char *name = csv->name ? csv->name[column] : NULL;
-  return trm_error(TRM_FAILED, "%s:%zu: column %zu%s%s%s: \"%s\" %s", trm_reader_path(csv->reader), csv->line,
-                   column + 1, name ? " (" : "", name ? name : "", name ? ")" : "", csv->field[column], what);
-}
-
-static int csv_field_number(const struct csv *csv, size_t column, float *value)
-{
-  const char *text = csv->field[column];
-  const char *wrong = csv_is_missing(text) ? "is a missing value" : trm_parse_float(text, value);
-  return wrong ? csv_field_error(csv, column, wrong) : TRM_OK;
-}
-
-/* -- the slots of the format */
+/* -- rows */
 
 /* Opens a file. The file that is opened first, the train file, determines the columns. */
 static int csv_open(void *impl, const char *path)
 {
   struct csv *csv = impl;
-  csv->line = 0;
-  TRM_CHECK(trm_reader_open(&csv->reader, path));
-  if (csv->columns)
+  TRM_CHECK(csv_reader_open(&csv->reader, path));
+  if (csv->opened)
     return TRM_OK;
   bool found;
-  TRM_CHECK(csv_record_next(csv, &found));
+  TRM_CHECK(csv_record_next(&csv->reader, &found));
   if (!found)
     return trm_error(TRM_FAILED, "%s: is empty", path);
   TRM_CHECK(csv_columns_detect(csv));
-  csv_close(csv); /* reopens: the first record may be a row */
+  csv->opened = true;
+  csv->learns = !csv->like;
+  csv_reader_close(&csv->reader); /* reopens: the first record may be a row */
   return csv_open(csv, path);
 }
 
-/* Reads the next row; the header is checked and skipped. */
+static void csv_close(void *impl)
+{
+  struct csv *csv = impl;
+  if (csv->dropped && ++csv->counted <= csv->request->count) /* in the first passes */
+    trm_warn("%s: %llu rows with missing values are dropped", trm_reader_path(csv->reader.file),
+             (unsigned long long)csv->dropped);
+  csv->dropped = 0;
+  csv_reader_close(&csv->reader);
+}
+
+/* Returns true if the row lacks its label or a feature. */
+static bool csv_lacks(const struct csv *csv)
+{
+  if (csv->target != ABSENT && csv_is_missing(csv->reader.field[csv->target]))
+    return true;
+  for (size_t i = 0; i < csv->table.columns; i++)
+    if (csv_is_missing(csv->reader.field[csv->feature[i].field]))
+      return true;
+  return false;
+}
+
+/* Reads the next row; the header is checked and skipped, and so are rows to drop. */
 static int csv_next(void *impl, const char **label)
 {
   struct csv *csv = impl;
-  const bool first = csv->line == 0;
+  const bool first = csv->reader.line == 0;
   bool found;
   *label = NULL;
-  TRM_CHECK(csv_record_next(csv, &found));
+  TRM_CHECK(csv_record_next(&csv->reader, &found));
   if (first && found && csv->name) {
     TRM_CHECK(csv_header_check(csv));
-    TRM_CHECK(csv_record_next(csv, &found));
+    TRM_CHECK(csv_record_next(&csv->reader, &found));
   }
-  if (!found)
+  for (;; csv->dropped++) {
+    if (!found)
+      return TRM_OK;
+    if (csv->reader.fields != csv->columns)
+      return trm_error(TRM_FAILED, "%s:%zu: %zu columns in place of %zu", trm_reader_path(csv->reader.file),
+                       csv->reader.line, csv->reader.fields, csv->columns);
+    if (csv->table.missing != TABLE_MISSING_DROP || !csv_lacks(csv))
+      break;
+    TRM_CHECK(csv_record_next(&csv->reader, &found));
+  }
+  if (csv->target == ABSENT) {
+    *label = csv->table.labels ? csv->table.label[0] : "0";
     return TRM_OK;
-  if (csv->fields != csv->columns)
-    return trm_error(TRM_FAILED, "%s:%zu: %zu columns in place of %zu", trm_reader_path(csv->reader), csv->line,
-                     csv->fields, csv->columns);
-  *label = csv->field[csv->target];
+  }
+  *label = csv->reader.field[csv->target];
   return csv_is_missing(*label) ? csv_field_error(csv, csv->target, "is a missing label") : TRM_OK;
 }
 
@@ -234,26 +310,299 @@ static int csv_label_error(const void *impl, const char *what)
   return csv_field_error(csv, csv->target, what);
 }
 
+/* Decides the kinds of columns and collects categories. */
+static int csv_learn(void *impl)
+{
+  struct csv *csv = impl;
+  bool learns = false;
+  for (size_t i = 0; csv->learns && i < csv->table.columns; i++) {
+    struct feature *feature = &csv->feature[i];
+    const char *text = csv->reader.field[feature->field];
+    double number;
+    bool added;
+    if (feature->kind != FEATURE_NUMBER && !csv_is_missing(text)) {
+      if (feature->kind == FEATURE_UNDECIDED)
+        feature->kind = trm_number_scan(text, &number) != text && trm_parse_number(text, &number) ? FEATURE_NUMBER
+                                                                                                 : FEATURE_CATEGORY;
+      if (feature->kind == FEATURE_CATEGORY)
+        wordset_add(&feature->words, text, strlen(text), &added);
+      if (feature->words.count > MAX_CATEGORIES)
+        return csv_field_error(csv, feature->field, "is one category too many: is it an identifier? --drop=COLUMN");
+    }
+    learns |= feature->kind != FEATURE_NUMBER;
+  }
+  csv->learns = learns;
+  return TRM_OK;
+}
+
+static int csv_number_parse(const struct csv *csv, size_t field, double *value)
+{
+  const char *text = csv->reader.field[field], *end = trm_number_scan(text, value);
+  if (end == text || *end)
+    return csv_field_error(csv, field, csv->like ? "is not a number" :
+                           "is not a number, and the column begins with one (--categorical=COLUMN: all are names)");
+  return fabs(*value) <= (double)FLT_MAX ? TRM_OK : csv_field_error(csv, field, "is not finite in single precision");
+}
+
+static bool csv_is_measured(const void *impl)
+{
+  const struct csv *csv = impl;
+  return !csv->like && (csv->standardize || csv->table.missing == TABLE_MISSING_MEAN);
+}
+
+/* Adds a training row to the statistics. */
+static int csv_measure(void *impl)
+{
+  struct csv *csv = impl;
+  for (size_t i = 0; i < csv->table.columns; i++) {
+    struct feature *feature = &csv->feature[i];
+    const char *text = csv->reader.field[feature->field];
+    if (csv_is_missing(text))
+      continue;
+    if (feature->kind == FEATURE_CATEGORY) {
+      if (!feature->count)
+        feature->count = trm_alloc(feature->words.count * sizeof *feature->count, "categories");
+      const size_t word = wordset_find(&feature->words, text, strlen(text));
+      if (word != WORDSET_NONE)
+        feature->count[word]++;
+      continue;
+    }
+    double value;
+    TRM_CHECK(csv_number_parse(csv, feature->field, &value));
+    if (!feature->values++)
+      feature->first = value;
+    feature->sum += value - feature->first;
+    feature->squares += (value - feature->first) * (value - feature->first);
+  }
+  return TRM_OK;
+}
+
+/* -- the table */
+
+struct place {
+  const char *text;
+  size_t word;
+};
+
+static int csv_place_compare(const void *a, const void *b)
+{
+  return strcmp(((const struct place *)a)->text, ((const struct place *)b)->text);
+}
+
+/* Orders the categories of a column, and adds their names to the list. */
+static double csv_categories_order(struct feature *feature, const char **list, char **texts)
+{
+  const size_t n = feature->words.count;
+  struct place *place = trm_alloc(n * sizeof *place, "categories");
+  size_t bytes = 0, frequent = 0;
+  for (size_t k = 0; k < n; k++)
+    bytes += feature->words.word[k].length + 1;
+  char *to = *texts = trm_alloc(bytes + 1, "categories");
+  for (size_t k = 0; k < n; k++) {
+    const struct wordset_word *word = &feature->words.word[k];
+    memcpy(to, feature->words.text + word->at, word->length);
+    place[k] = (struct place){.text = to, .word = k};
+    to += word->length + 1;
+  }
+  qsort(place, n, sizeof *place, csv_place_compare);
+  feature->place = trm_alloc((n + 1) * sizeof *feature->place, "categories");
+  for (size_t k = 0; k < n; k++) {
+    list[k] = place[k].text;
+    feature->place[place[k].word] = k;
+    if (feature->count && feature->count[place[k].word] > feature->count[place[frequent].word])
+      frequent = k;
+  }
+  trm_free(place);
+  return (double)frequent;
+}
+
+/* Fills the table in from what the passes have learned. */
+static void csv_table_make(struct csv *csv)
+{
+  struct data_table *table = &csv->table;
+  const size_t n = table->columns;
+  table->mean = trm_alloc(n * sizeof *table->mean, "columns");
+  table->deviation = trm_alloc(n * sizeof *table->deviation, "columns");
+  table->fill = trm_alloc(n * sizeof *table->fill, "columns");
+  table->categories = trm_alloc(n * sizeof *table->categories, "columns");
+  for (size_t i = 0; i < n; i++)
+    table->all_categories += csv->feature[i].words.count;
+  const char **list = trm_alloc((table->all_categories + 1) * sizeof *list, "categories");
+  char **texts = trm_alloc(n * sizeof *texts, "categories");
+  for (size_t i = 0, at = 0; i < n; at += csv->feature[i++].words.count) {
+    struct feature *feature = &csv->feature[i];
+    const double rows = feature->values ? (double)feature->values : 1, mean = feature->sum / rows;
+    const double variance = feature->squares / rows - mean * mean;
+    table->deviation[i] = 1;
+    table->categories[i] = feature->words.count;
+    if (feature->words.count) {
+      table->fill[i] = csv_categories_order(feature, list + at, &texts[i]);
+      continue;
+    }
+    table->fill[i] = feature->first + mean;
+    if (csv->standardize) {
+      table->mean[i] = feature->first + mean;
+      table->deviation[i] = variance > 0 ? sqrt(variance) : 1;
+    }
+  }
+  table->category = trm_texts_copy(list, table->all_categories);
+  for (size_t i = 0; i < n; i++)
+    trm_free(texts[i]);
+  trm_free(texts);
+  trm_free(list);
+}
+
+static int csv_describe(void *impl, struct trm_data_spec *spec)
+{
+  struct csv *csv = impl;
+  if (!csv->like) {
+    csv_table_make(csv);
+    csv->table.target_kind = spec->target;
+    csv->table.labels = spec->target == TRM_TARGET_CLASS ? spec->classes : 0;
+    csv->table.label = csv->table.labels ? trm_texts_copy(spec->class_names, spec->classes) : NULL;
+  }
+  csv->width = table_features(&csv->table);
+  if (csv->width > 1 << 20)
+    return trm_error(TRM_FAILED, "%s: the categories make %zu features: --drop=COLUMN, or --categories=index",
+                     csv->request->paths[0], csv->width);
+  spec->kind = TRM_DATA_VECTOR;
+  spec->element = TRM_ELEMENT_FLOAT;
+  spec->shape = (struct trm_shape){.dims = 1, .size = {csv->width}};
+  spec->table = &csv->table;
+  return TRM_OK;
+}
+
+/* The labels of the data set of --like. */
+static const char *const *csv_labels(const void *impl, size_t *count)
+{
+  const struct csv *csv = impl;
+  *count = csv->like ? csv->table.labels : 0;
+  return (const char *const *)csv->table.label;
+}
+
+/* -- features */
+
+/* Writes the features of a category. */
+static int csv_category_add(const struct csv *csv, size_t column, bool missing, float **x)
+{
+  const struct feature *feature = &csv->feature[column];
+  const char *text = csv->reader.field[feature->field];
+  const size_t word = missing ? 0 : wordset_find(&feature->words, text, strlen(text));
+  if (word == WORDSET_NONE)
+    return csv_field_error(csv, feature->field, "is not among the column's categories");
+  const size_t place = missing ? (size_t)csv->table.fill[column] : feature->place[word];
+  if (!csv->table.onehot) {
+    *(*x)++ = (float)place;
+    return TRM_OK;
+  }
+  const size_t n = (size_t)csv->table.categories[column];
+  for (size_t k = 0; k < n; k++)
+    *(*x)++ = k == place;
+  return TRM_OK;
+}
+
+static int csv_number_add(const struct csv *csv, size_t column, bool missing, float **x)
+{
+  double value = csv->table.fill[column];
+  if (!missing)
+    TRM_CHECK(csv_number_parse(csv, csv->feature[column].field, &value));
+  if (csv->table.deviation[column] < 1 || csv->table.deviation[column] > 1 || csv->table.mean[column] < 0 ||
+      csv->table.mean[column] > 0)
+    value = (value - csv->table.mean[column]) / csv->table.deviation[column];
+  *(*x)++ = (float)value;
+  return TRM_OK;
+}
+
 static int csv_add(void *impl, struct trm_data_rows *rows, bool *full)
 {
   struct csv *csv = impl;
-  const size_t features = csv->columns - 1;
   if (!csv->x)
-    csv->x = trm_alloc(CHUNK * features * sizeof *csv->x, "csv rows");
-  float *x = csv->x + rows->rows * features;
-  for (size_t i = 0; i < csv->columns; i++)
-    if (i != csv->target)
-      TRM_CHECK(csv_field_number(csv, i, x++));
+    csv->x = trm_alloc(CHUNK * csv->width * sizeof *csv->x, "csv rows");
+  float *x = csv->x + rows->rows * csv->width;
+  for (size_t i = 0; i < csv->table.columns; i++) {
+    const size_t field = csv->feature[i].field;
+    const bool missing = csv_is_missing(csv->reader.field[field]);
+    if (missing && csv->table.missing != TABLE_MISSING_MEAN)
+      return csv_field_error(csv, field, "is a missing value (--missing=drop|mean)");
+    TRM_CHECK(csv->table.categories[i] ? csv_category_add(csv, i, missing, &x) : csv_number_add(csv, i, missing, &x));
+  }
   rows->floats = csv->x;
   *full = rows->rows + 1 == CHUNK;
   return TRM_OK;
 }
 
-static void csv_describe(const void *impl, struct trm_data_spec *spec)
+/* -- the import */
+
+static int csv_choice(const char *option, const char *text, const char *const *choices, int *choice)
 {
-  spec->kind = TRM_DATA_VECTOR;
-  spec->element = TRM_ELEMENT_FLOAT;
-  spec->shape = (struct trm_shape){.dims = 1, .size = {((const struct csv *)impl)->columns - 1}};
+  for (*choice = 0; choices[*choice]; ++*choice)
+    if (!text || !strcmp(text, choices[*choice]))
+      return TRM_OK;
+  char *list = NULL;
+  for (int i = 0; choices[i]; i++)
+    trm_append(&list, "%s%s", i ? ", " : "", choices[i]);
+  trm_error(TRM_USAGE, "--%s=%s: must be one of %s", option, text, list);
+  trm_free(list);
+  return TRM_USAGE;
+}
+
+static int csv_separator_parse(const char *text, char *separator)
+{
+  *separator = !text || !*text ? '\0' : !strcmp(text, "tab") || !strcmp(text, "\\t") ? '\t' : *text;
+  const bool good = !*separator || *separator == '\t' || (!text[1] && !strchr("\" .-+\n\r", *separator));
+  return good ? TRM_OK : trm_error(TRM_USAGE, "--separator=%s: must be one character, or tab", text);
+}
+
+/* Options that the data set of --like decides. */
+static int csv_like_check(const struct trm_import_request *request)
+{
+  const struct {
+    const char *name;
+    bool given;
+  } options[] = {{"columns", request->columns}, {"drop", request->drop}, {"label", request->label},
+                 {"categorical", request->categorical}, {"categories", request->categories},
+                 {"standardize", request->standardize}};
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    if (options[i].given)
+      return trm_error(TRM_USAGE, "--%s: %s decides it (--like)", options[i].name, request->like);
+  return TRM_OK;
+}
+
+/* Reads the options that are not columns. `with`: the request, to which the target of --like is added. */
+static int csv_options_read(struct csv *csv, struct trm_import_request *with)
+{
+  static const char *const codes[] = {"index", "onehot", NULL}, *const headers[] = {"yes", "no", NULL};
+  int onehot, missing, header;
+  TRM_CHECK(csv_separator_parse(with->separator, &csv->reader.separator));
+  TRM_CHECK(csv_choice("categories", with->categories, codes, &onehot));
+  TRM_CHECK(csv_choice("missing", with->missing, table_missing_name, &missing));
+  TRM_CHECK(csv_choice("header", with->header, headers, &header));
+  csv->like = with->like != NULL;
+  csv->standardize = with->standardize;
+  if (csv->like) {
+    TRM_CHECK(csv_like_check(with));
+    TRM_CHECK(table_read(with->like, &csv->table));
+    with->target = csv->table.target_kind == TRM_TARGET_CLASS ? "class" : "value";
+  } else {
+    csv->table.onehot = onehot == 1;
+  }
+  if (!csv->like || with->missing)
+    csv->table.missing = (enum table_missing)missing;
+  return TRM_OK;
+}
+
+static void csv_free(struct csv *csv)
+{
+  for (size_t i = 0; csv->feature && i < csv->table.columns; i++) {
+    wordset_free(&csv->feature[i].words);
+    trm_free(csv->feature[i].place);
+    trm_free(csv->feature[i].count);
+  }
+  trm_free(csv->feature);
+  table_free(&csv->table);
+  csv_reader_free(&csv->reader);
+  trm_free(csv->name);
+  trm_free(csv->x);
 }
 
 int trm_import_csv(const struct trm_import_request *request)
@@ -266,14 +615,16 @@ int trm_import_csv(const struct trm_import_request *request)
     .label_error = csv_label_error,
     .add = csv_add,
     .describe = csv_describe,
+    .labels = csv_labels,
+    .learn = csv_learn,
+    .is_measured = csv_is_measured,
+    .measure = csv_measure,
   };
-  struct csv csv = {.label = request->label};
-  const int status = trm_import_rows(request, &format, &csv);
-  for (size_t i = 0; i < csv.columns && csv.name; i++)
-    trm_free(csv.name[i]);
-  trm_free(csv.name);
-  trm_free(csv.text);
-  trm_free(csv.field);
-  trm_free(csv.x);
+  struct trm_import_request with = *request;
+  struct csv csv = {.request = &with};
+  int status = csv_options_read(&csv, &with);
+  if (status == TRM_OK)
+    status = trm_import_rows(&with, &format, &csv);
+  csv_free(&csv);
   return status;
 }

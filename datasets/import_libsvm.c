@@ -129,12 +129,13 @@ static int libsvm_add(void *impl, struct trm_data_rows *rows, bool *full)
   return TRM_OK;
 }
 
-static void libsvm_describe(const void *impl, struct trm_data_spec *spec)
+static int libsvm_describe(void *impl, struct trm_data_spec *spec)
 {
   (void)impl;
   spec->kind = TRM_DATA_CSR;
   spec->element = TRM_ELEMENT_FLOAT;
   spec->shape.dims = 1;
+  return TRM_OK;
 }
 
 static size_t libsvm_features(const void *impl)

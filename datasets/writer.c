@@ -15,6 +15,7 @@
 #include "core/sha256.h"
 #include "core/status.h"
 #include "data_reader.h"
+#include "table.h"
 
 /* State of writing an array. */
 struct output {
@@ -411,7 +412,7 @@ static int writer_describe(struct trm_data_writer *writer)
     (!bytes || (h5_put_real(file, "scale", spec->scale) && h5_put_real(file, "shift", spec->shift))) &&
     (!spec->split || h5_put_text(file, "split", spec->split)) &&
     (!random || h5_put_integer(file, "split_seed", spec->split_seed)) &&
-    (!spec->encoding || encoding_put(file, spec->encoding)) &&
+    (!spec->encoding || encoding_put(file, spec->encoding)) && (!spec->table || table_put(file, spec->table)) &&
     (!spec->class_names || h5_put_texts(file, "class_names", spec->class_names, spec->classes));
   return done ? TRM_OK : h5_error(writer->path, "cannot be described");
 }

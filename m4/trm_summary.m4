@@ -11,6 +11,10 @@ trm_sum_yaml="yes $trm_version_LIBYAML: configuration files can be read"
 test "$trm_have_LIBYAML" = yes || trm_sum_yaml="no: no configuration files, flags only (Debian: libyaml-dev)"
 trm_sum_zlib="yes $trm_version_ZLIB: compressed files can be imported"
 test "$trm_have_ZLIB" = yes || trm_sum_zlib="no: compressed files must be unpacked first (Debian: zlib1g-dev)"
+trm_sum_png="yes $trm_version_PNG: PNG files can be imported"
+test "$trm_have_PNG" = yes || trm_sum_png="no: no import of PNG files (Debian: libpng-dev)"
+trm_sum_jpeg="yes $trm_version_JPEG: JPEG files can be imported"
+test "$trm_have_JPEG" = yes || trm_sum_jpeg="no: no import of JPEG files (Debian: libjpeg62-turbo-dev)"
 trm_sum_pcre2="yes $trm_version_PCRE2: texts can be imported as byte pairs"
 test "$trm_have_PCRE2" = yes || trm_sum_pcre2="no: texts as characters or bytes only (Debian: libpcre2-dev)"
 trm_sum_sodium="yes $trm_version_SODIUM: files can be encrypted and signed"
@@ -43,6 +47,8 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
   OpenMP         $trm_sum_openmp
   libyaml        $trm_sum_yaml
   zlib           $trm_sum_zlib
+  libpng         $trm_sum_png
+  libjpeg        $trm_sum_jpeg
   PCRE2          $trm_sum_pcre2
   libsodium      $trm_sum_sodium
   libcrypto      $trm_sum_libcrypto

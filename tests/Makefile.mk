@@ -37,6 +37,8 @@ trm_test_programs += \
 	tests/unit/test_hogwild \
 	tests/unit/test_images \
 	tests/unit/test_import \
+	tests/unit/test_import_images \
+	tests/unit/test_import_table \
 	tests/unit/test_kernels \
 	tests/unit/test_buddy \
 	tests/unit/test_local_state \
@@ -154,6 +156,8 @@ trm_test_imports = tests/unit/dataset_files.h tests/unit/import_files.h $(trm_pr
 tests_unit_test_images_SOURCES = tests/unit/test_images.c $(trm_test_imports)
 tests_unit_test_tokens_SOURCES = tests/unit/test_tokens.c $(trm_test_imports)
 tests_unit_test_import_SOURCES = tests/unit/test_import.c $(trm_test_imports)
+tests_unit_test_import_table_SOURCES = tests/unit/test_import_table.c $(trm_test_imports)
+tests_unit_test_import_images_SOURCES = tests/unit/test_import_images.c $(trm_test_imports)
 # Shared by tests that run on every device.
 AM_CPPFLAGS += -I$(top_srcdir)/tests
 trm_test_devices = \
@@ -378,6 +382,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/compress_accuracy.sh \
 	tests/bench/encrypted_io.sh \
 	tests/bench/hosts.sh \
+	tests/bench/import.sh \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/layouts_vs_torch.sh \
 	tests/bench/ledger.sh \
@@ -427,7 +432,9 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/bpe_tokens.txt \
 	tests/reference/bpe_vocab.json \
 	tests/reference/gradients.txt \
+	tests/reference/image_files.txt \
 	tests/reference/images.txt \
+	tests/reference/make_image_files.py \
 	tests/reference/make_bpe.py \
 	tests/reference/make_images.py \
 	tests/reference/make_measures.py \
@@ -437,8 +444,11 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/onnx.txt \
 	tests/reference/resnet.safetensors \
 	tests/reference/make_sequences.py \
+	tests/reference/make_table.py \
 	tests/reference/make_values.py \
 	tests/reference/sequences.txt \
+	tests/reference/table.csv \
+	tests/reference/table.txt \
 	tests/reference/values.txt \
 	tests/reference/training.txt \
 	tests/run_matrix.sh \
