@@ -9,6 +9,7 @@
 int csv_reader_open(struct csv_reader *reader, const char *path)
 {
   reader->line = reader->fields = 0;
+  reader->only = CSV_ALL_FIELDS;
   return trm_reader_open(&reader->file, path);
 }
 
@@ -74,21 +75,52 @@ static char *csv_field_unquote(struct csv_reader *reader, char *at, bool *bad)
   return at;
 }
 
+/* Trims the text from `begin` to `end` and makes it a field. */
+static void csv_field_end(const struct csv_reader *reader, size_t field, char *begin, char *end)
+{
+  while (csv_is_space(reader, *begin))
+    begin++;
+  while (end > begin && csv_is_space(reader, end[-1]))
+    end--;
+  *end = '\0';
+  reader->field[field] = begin;
+}
+
+/* Counts the fields of a record without quotes, of `length` bytes, and finds the only one that is wanted. */
+static void csv_plain_find(struct csv_reader *reader, char *at, size_t length)
+{
+  const char separator = reader->separator;
+  size_t separators = 0;
+  for (size_t i = 0; i < length; i++)
+    separators += at[i] == separator;
+  reader->fields = separators + 1;
+  reader->field = trm_grow(reader->field, &reader->field_capacity, 0, reader->fields, sizeof *reader->field,
+                           "csv fields");
+  if (reader->only >= reader->fields)
+    return;
+  char *end = at + length, *begin = end;
+  if (reader->only == separators) {
+    while (begin > at && begin[-1] != separator)
+      begin--;
+  } else {
+    begin = at;
+    for (size_t i = 0; i < reader->only; i++)
+      begin = (char *)memchr(begin, separator, (size_t)(end - begin)) + 1;
+    end = memchr(begin, separator, (size_t)(end - begin));
+  }
+  csv_field_end(reader, reader->only, begin, end);
+}
+
 /* Cuts a record without quotes, of `length` bytes, into its fields. */
 static void csv_plain_cut(struct csv_reader *reader, char *at, size_t length)
 {
   char *const all = at + length;
   reader->fields = 0;
   for (char *next; at; at = next) {
-    while (csv_is_space(reader, *at))
-      at++;
-    csv_field_add(reader, at);
     char *end = memchr(at, reader->separator, (size_t)(all - at));
     next = end ? end + 1 : NULL;
-    end = end ? end : all;
-    while (end > at && csv_is_space(reader, end[-1]))
-      end--;
-    *end = '\0';
+    csv_field_add(reader, at);
+    csv_field_end(reader, reader->fields - 1, at, end ? end : all);
   }
 }
 
@@ -176,7 +208,9 @@ int csv_record_next(struct csv_reader *reader, bool *found)
   } while (!record[strspn(record, reader->separator == '\t' ? " " : " \t")]);
   if (!reader->separator)
     reader->separator = csv_separator_detect(record);
-  if (plain)
+  if (plain && reader->only != CSV_ALL_FIELDS)
+    csv_plain_find(reader, record, plain);
+  else if (plain)
     csv_plain_cut(reader, record, plain);
   else
     csv_quoted_cut(reader, record, &bad);

@@ -4,17 +4,21 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
+#define CSV_ALL_FIELDS SIZE_MAX
 struct csv_reader {
   struct trm_reader *file;
   char separator;    /* ',', ';', tab or another; '\0': detected from the first record */
   char **field;      /* (fields) of the current record, unquoted and trimmed; valid until the next one */
   size_t fields, field_capacity;
+  size_t only;       /* the one field that the caller reads: others need not be set; CSV_ALL_FIELDS: all */
   size_t line;       /* number of the first line of the record; 0: none was read yet */
   char *text;        /* a record of several lines */
   size_t text_capacity;
 };
 
+/* Opens a file, to read all fields. */
 int csv_reader_open(struct csv_reader *reader, const char *path);
 void csv_reader_close(struct csv_reader *reader); /* keeps the separator and the memory */
 void csv_reader_free(struct csv_reader *reader);

@@ -332,6 +332,8 @@ static int csv_learn(void *impl)
     learns |= feature->kind != FEATURE_NUMBER;
   }
   csv->learns = learns;
+  if (!learns && csv->table.missing != TABLE_MISSING_DROP && csv->target != ABSENT)
+    csv->reader.only = csv->target; /* in the rest of this pass */
   return TRM_OK;
 }
 

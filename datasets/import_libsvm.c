@@ -69,10 +69,12 @@ static int libsvm_label_error(const void *impl, const char *what)
 static int libsvm_entry_parse(const struct trm_reader *reader, char **text, int64_t before, int32_t *column,
                               float *value)
 {
-  char *token = *text, *at = token, *end = token + strcspn(token, " \t");
+  char *token = *text, *at = token, *end = token;
+  while (*end && *end != ' ' && *end != '\t')
+    end++;
   *text = *end ? end + 1 : end;
   *end = '\0';
-  if (!strncmp(token, "qid:", 4))
+  if (*token == 'q' && !strncmp(token, "qid:", 4))
     return trm_reader_error(reader, "\"%s\": query groups are not supported", token);
   int64_t index = 0;
   while (*at >= '0' && *at <= '9' && index <= INT32_MAX)
