@@ -25,6 +25,8 @@ trm_cli = \
 	cli/doctor_folder.c \
 	cli/doctor_judge.c \
 	cli/doctor_report.c \
+	cli/data_sheet.c \
+	cli/data_sheet.h \
 	cli/cmd_eval.c \
 	cli/cmd_export.c \
 	cli/cmd_generate.c \

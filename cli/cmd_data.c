@@ -3,6 +3,8 @@
 #include <time.h>
 
 #include "cli/command.h"
+#include "cli/data_sheet.h"
+#include "cli/loaded.h"
 #include "core/log.h"
 #include "core/security.h"
 #include "core/status.h"
@@ -37,10 +39,10 @@ static const char import_usage[] =
   "Converts files, plain or gzip, to one HDF5 file with its splits. Of a single file (or folder of\n"
   "images) a part of the rows can become the test split. Labels become classes in ascending order.\n"
   "\n"
-  "  --test-part=X      images, libsvm, csv, text: that part of a single source, below 1 (text: 0.1, else 0: none)\n"
-  "  --split=RULE       images, libsvm, csv: random rows, by class in proportion (default), or the last; text: last\n"
-  "  --seed=N           images, libsvm, csv: seed of the random rows (1)\n"
-  "  --target=WHAT      libsvm, csv: \"class\" (default), or \"value\" for regression\n"
+  "  --test-part=X      images, libsvm, csv, npy, npz, text: that part of one source (text: 0.1, else none)\n"
+  "  --split=RULE       as before: random rows, by class in proportion (default), or the last; text: last\n"
+  "  --seed=N           seed of the random rows (1)\n"
+  "  --target=WHAT      libsvm, csv, npy, npz: \"class\" (default), or \"value\" for regression\n"
   "  --label=COLUMN     csv: name or number (from 1) of the label's column (default: the last one)\n"
   "  --separator=C      csv: one character, or tab (default: comma, semicolon or tab, as in the first record)\n"
   "  --header=yes|no    csv: (default: yes if a feature of the first record is not a number)\n"
@@ -51,6 +53,7 @@ static const char import_usage[] =
   "  --categorical=A,.. csv: columns of numbers that are names\n"
   "  --standardize      csv: numbers to mean 0 and standard deviation 1, those of the train split\n"
   "  --like=FILE.h5     csv: columns, categories, labels, means and deviations of that data set\n"
+  "  --x=NAME --y=NAME  npz: the arrays (default: x and y, or x_train, y_train and x_test, y_test)\n"
   "  --size=HxW         images: resize until H x W is covered, then cut out the center (torchvision's Resize and\n"
   "                     CenterCrop, bilinear with anti-aliasing); default: all images have the size of the first\n"
   "  --channels=1|3     images: grey, or red, green and blue (default: those of the first)\n"
@@ -102,6 +105,12 @@ static const struct trm_option folder_flags[] = {FILE_FLAGS("4"),
                                                  {"channels", TRM_OPTION_INT, AT(channels), "0", RANGE(0, 3)},
                                                  NAMES_FLAG,
                                                  END_OF_FLAGS};
+#define ARRAY_FLAGS FILE_FLAGS("4"), SPLIT_FLAGS, SEED_FLAG, TARGET_FLAG, NAMES_FLAG
+static const struct trm_option npy_flags[] = {ARRAY_FLAGS, END_OF_FLAGS};
+static const struct trm_option npz_flags[] = {ARRAY_FLAGS,
+                                              {"x", TRM_OPTION_TEXT, AT(x), NULL, NO_RANGE},
+                                              {"y", TRM_OPTION_TEXT, AT(y), NULL, NO_RANGE},
+                                              END_OF_FLAGS};
 static const struct trm_option libsvm_flags[] = {FILE_FLAGS("4"),
                                                  SPLIT_FLAGS,
                                                  SEED_FLAG,
@@ -172,13 +181,16 @@ static const struct command
                    .help = "sparse rows, \"label index:value ...\", indices from 1: TRAIN [TEST]"},
   import_csv = {.name = "data import csv", .flags = csv_flags, IMPORT,
                 .help = "tables with commas, semicolons or tabs, with a header line or without: TRAIN [TEST]"},
+  import_npy = {.name = "data import npy", .flags = npy_flags, IMPORT,
+                .help = "arrays of NumPy: X.npy Y.npy [TESTX.npy TESTY.npy]"},
+  import_npz = {.name = "data import npz", .flags = npz_flags, IMPORT, .help = "an archive of NumPy's savez"},
   import_text = {.name = "data import text", .flags = text_flags, IMPORT,
                  .help = "a UTF-8 text as a row of characters, bytes or byte pairs, for language models: TRAIN [TEST]"};
 static const struct command import_formats = {
   .name = "trireme data import", .help = "convert files to a data set",
   .usage = import_usage,
   .group = (const struct command *const[]){&import_mnist, &import_cifar10, &import_images, &import_libsvm, &import_csv,
-                                           &import_text, NULL},
+                                           &import_npy, &import_npz, &import_text, NULL},
   .member = "format",
 };
 
@@ -228,8 +240,52 @@ static const struct command info = {
   .run = cmd_data_info,
 };
 
+/* -- head */
+
+struct head_flags {
+  int64_t rows;
+  enum trm_split split;
+  const char *out, *key;
+};
+static const struct trm_option head_flags[] = {
+  {"rows", TRM_OPTION_INT, offsetof(struct head_flags, rows), "0", RANGE(0, 100000)},
+  {"split", TRM_OPTION_CHOICE, offsetof(struct head_flags, split), "train", SPLITS},
+  {"out", TRM_OPTION_TEXT, offsetof(struct head_flags, out), NULL, NO_RANGE},
+  {"security.key", TRM_OPTION_TEXT, offsetof(struct head_flags, key), NULL, NO_RANGE},
+  END_OF_FLAGS};
+
+static int cmd_data_head(const struct call *call)
+{
+  const struct head_flags *f = call->values;
+  TRM_CHECK(security_set_key(f->key));
+  if (!f->out)
+    return trm_data_head(call->args[0], trm_split_name(f->split), f->rows ? (size_t)f->rows : 10);
+  struct trm_data_pictures pictures;
+  int status = trm_data_pictures_read(call->args[0], trm_split_name(f->split), f->rows ? (size_t)f->rows : 60,
+                                      &pictures);
+  if (status == TRM_OK)
+    status = data_sheet_write(f->out, &pictures);
+  trm_data_pictures_free(&pictures);
+  return status;
+}
+
+static const struct command head = {
+  .name = "data head", .help = "show rows of a data set",
+  .usage = "usage: trireme data head FILE [--rows=N] [--split=train|validation|test] [--out=SHEET.svg|SHEET.png]\n"
+           "\n"
+           "Prints the first rows: class or target, then values by name, entries, or text.\n"
+           "\n"
+           "  --rows=N     how many (10; of a sheet 60)\n"
+           "  --split=NAME train (default), validation or test\n"
+           "  --out=FILE   images: a sheet of N of them at equal distances, with their classes, as SVG (needs libpng)\n"
+           "               or PNG (needs librsvg, too)\n"
+           "  --security.key=KEY  the key of an encrypted file: file:PATH, fd:N or command:COMMAND\n",
+  .flags = head_flags, .bytes = sizeof(struct head_flags), .max_args = 1, .missing = "no file named",
+  .run = cmd_data_head,
+};
+
 const struct command cmd_data = {
-  .name = "trireme data", .help = "make, import or describe data sets",
-  .usage = "usage: trireme data make|import|info ...\n\n",
-  .group = (const struct command *const[]){&make_sets, &import_formats, &info, NULL}, .member = "data action",
+  .name = "trireme data", .help = "make, import, describe or show data sets",
+  .usage = "usage: trireme data make|import|info|head ...\n\n",
+  .group = (const struct command *const[]){&make_sets, &import_formats, &info, &head, NULL}, .member = "data action",
 };

@@ -27,6 +27,7 @@ libtrireme_la_SOURCES += \
 	datasets/h5_cipher.c \
 	datasets/h5_contents.c \
 	datasets/h5_output.c \
+	datasets/head.c \
 	datasets/image_file.c \
 	datasets/image_file.h \
 	datasets/image_fit.c \
@@ -39,6 +40,7 @@ libtrireme_la_SOURCES += \
 	datasets/import_images.c \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \
+	datasets/import_npy.c \
 	datasets/import_rows.c \
 	datasets/import_text.c \
 	datasets/info.c \
@@ -55,6 +57,8 @@ libtrireme_la_SOURCES += \
 	datasets/read_rate.c \
 	datasets/csv_reader.c \
 	datasets/csv_reader.h \
+	datasets/npy.c \
+	datasets/npy.h \
 	datasets/numbers.c \
 	datasets/table.c \
 	datasets/table.h \
@@ -75,4 +79,6 @@ libtrireme_la_SOURCES += \
 	datasets/pretokenizer.h \
 	datasets/wordset.c \
 	datasets/wordset.h \
-	datasets/writer.c
+	datasets/writer.c \
+	datasets/zip_stream.c \
+	datasets/zip_stream.h

@@ -41,6 +41,7 @@ struct trm_import_request {
   bool standardize;         /* csv: to mean 0 and deviation 1 of the train split */
   const char *like;         /* csv: a data set, whose columns, categories, statistics and labels are used */
   const char *target;       /* csv, libsvm: "class" | "value" */
+  const char *x, *y;        /* npz: names of the arrays; NULL: "x" and "y", or x_train, y_train, x_test, y_test */
   const char *size;         /* images: "HxW" or "N", to which they are resized; NULL: all have one size */
   size_t channels;          /* images: 1, 3, or 0: those of the first file */
   bool normalize;           /* libsvm: scale each row to unit Euclidean length */
@@ -57,6 +58,23 @@ extern const struct trm_importer trm_importer_table[]; /* ends with a row whose 
 
 /* Prints the description of a data set or a checkpoint. check: reads everything and verifies checksums and digest. */
 int trm_data_info(const char *path, bool check, bool json);
+
+/* Prints the first rows of a split: classes and values, of vectors and sparse rows the first 12; of tokens the text, 80
+ * tokens for a row. Errors name the file. */
+int trm_data_head(const char *path, const char *split, size_t rows);
+
+/* Images of a split as PNG files. */
+struct trm_data_pictures {
+  size_t count, height, width;
+  struct trm_data_picture {
+    unsigned char *png; /* (bytes) */
+    size_t bytes;
+    char *label;        /* class name, or values; printable */
+  } *picture;           /* (count) */
+};
+/* Reads `count` images at equal distances in a split. Needs libpng. The caller frees, also after an error. */
+int trm_data_pictures_read(const char *path, const char *split, size_t count, struct trm_data_pictures *pictures);
+void trm_data_pictures_free(struct trm_data_pictures *pictures);
 
 /* Reads the digest that a data set was written with; "": it has none. Errors name the file. */
 int trm_data_digest(const char *path, char digest[65]);

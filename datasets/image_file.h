@@ -26,6 +26,9 @@ bool image_jpeg_read(FILE *file, struct image *image, char why[IMAGE_WHY]);
 /* Allocates the pixels of an image whose other fields are set. False: none, or too many. */
 bool image_pixels_alloc(struct image *image, char why[IMAGE_WHY]);
 
+/* Makes a PNG file in memory. *bytes: owned by the caller, trm_free. False: the reason. */
+bool image_png_write(const struct image *image, uint8_t **bytes, size_t *count, char why[IMAGE_WHY]);
+
 /* Resizes to the smallest size that covers height x width and has the image's proportions, and cuts the center out: to
  * (C, height, width). The same bytes as Pillow's resize(BILINEAR), a triangle filter as wide as the reduction
  * (anti-aliased), and as torchvision's Resize and CenterCrop for height = width. */

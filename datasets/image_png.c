@@ -4,6 +4,8 @@
 #ifdef HAVE_PNG
 #include <png.h>
 
+#include "core/memory.h"
+
 static void image_png_fail(png_structp png, png_const_charp text)
 {
   snprintf(png_get_error_ptr(png), IMAGE_WHY, "is a damaged PNG file (%s)", text);
@@ -54,7 +56,29 @@ bool image_png_read(FILE *file, struct image *image, char why[IMAGE_WHY])
   png_destroy_read_struct(&png, &info, NULL);
   return false;
 }
+
+bool image_png_write(const struct image *image, uint8_t **bytes, size_t *count, char why[IMAGE_WHY])
+{
+  png_image png = {.version = PNG_IMAGE_VERSION, .width = (png_uint_32)image->width,
+                   .height = (png_uint_32)image->height,
+                   .format = image->channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY};
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(png);
+  *bytes = trm_alloc(size, "a PNG file");
+  const bool done = png_image_write_to_memory(&png, *bytes, &size, 0, image->pixel, 0, NULL) != 0;
+  if (!done)
+    snprintf(why, IMAGE_WHY, "libpng cannot write an image: %s", png.message);
+  *count = size;
+  return done;
+}
 #else
+bool image_png_write(const struct image *image, uint8_t **bytes, size_t *count, char why[IMAGE_WHY])
+{
+  (void)image, (void)bytes, (void)count;
+  snprintf(why, IMAGE_WHY, "this build has no libpng (Debian: libpng-dev) to write images: install it, run configure "
+                           "again and build");
+  return false;
+}
+
 bool image_png_read(FILE *file, struct image *image, char why[IMAGE_WHY])
 {
   (void)file, (void)image;

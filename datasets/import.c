@@ -18,6 +18,8 @@ const struct trm_importer trm_importer_table[] = {
   {"libsvm", trm_import_libsvm},
   {"csv", trm_import_csv},
   {"images", trm_import_images},
+  {"npy", trm_import_npy},
+  {"npz", trm_import_npz},
   {"text", trm_import_text},
   {NULL, NULL},
 };

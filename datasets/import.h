@@ -12,6 +12,8 @@ int trm_import_cifar10(const struct trm_import_request *request);
 int trm_import_libsvm(const struct trm_import_request *request);
 int trm_import_csv(const struct trm_import_request *request);
 int trm_import_images(const struct trm_import_request *request);
+int trm_import_npy(const struct trm_import_request *request);
+int trm_import_npz(const struct trm_import_request *request);
 int trm_import_text(const struct trm_import_request *request);
 
 /* Opens the writer for a request. Refuses an output that exists unless `overwrite` is set. The request's compress and

@@ -38,6 +38,7 @@ trm_test_programs += \
 	tests/unit/test_images \
 	tests/unit/test_import \
 	tests/unit/test_import_images \
+	tests/unit/test_import_numpy \
 	tests/unit/test_import_table \
 	tests/unit/test_kernels \
 	tests/unit/test_buddy \
@@ -157,6 +158,7 @@ tests_unit_test_images_SOURCES = tests/unit/test_images.c $(trm_test_imports)
 tests_unit_test_tokens_SOURCES = tests/unit/test_tokens.c $(trm_test_imports)
 tests_unit_test_import_SOURCES = tests/unit/test_import.c $(trm_test_imports)
 tests_unit_test_import_table_SOURCES = tests/unit/test_import_table.c $(trm_test_imports)
+tests_unit_test_import_numpy_SOURCES = tests/unit/test_import_numpy.c $(trm_test_imports)
 tests_unit_test_import_images_SOURCES = tests/unit/test_import_images.c $(trm_test_imports)
 # Shared by tests that run on every device.
 AM_CPPFLAGS += -I$(top_srcdir)/tests
@@ -309,6 +311,7 @@ trm_test_scripts += \
 	tests/combinations.sh \
 	tests/completion.sh \
 	tests/compress.sh \
+	tests/data_import.sh \
 	tests/cuda.sh \
 	tests/encryption.sh \
 	tests/encrypted_messages.sh \
@@ -441,9 +444,11 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/measures.txt \
 	tests/reference/make_exchange.py \
 	tests/reference/make_reference.py \
+	tests/reference/numpy_files.txt \
 	tests/reference/onnx.txt \
 	tests/reference/resnet.safetensors \
 	tests/reference/make_sequences.py \
+	tests/reference/make_numpy.py \
 	tests/reference/make_table.py \
 	tests/reference/make_values.py \
 	tests/reference/sequences.txt \

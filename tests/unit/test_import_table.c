@@ -1,5 +1,5 @@
-/* Tables as people have them: separators, quotes, missing values, categories, standardization, and new rows treated like
- * old ones. Values are those of pandas (tests/reference/make_table.py). */
+/* Tables as people have them: separators, quotes, missing values, categories, standardization, and new rows treated
+ * like old ones. Values are those of pandas (tests/reference/make_table.py). */
 #include <math.h>
 
 #include "datasets/file_reader.h"
@@ -38,7 +38,8 @@ static void test_numbers(void)
   for (uint64_t i = 0; i < 200000; i++) { /* random digits and exponents */
     const uint64_t bits = made_mix(i, 1);
     snprintf(text, sizeof text, "%s%llu.%0*llue%d", bits & 1 ? "-" : "", (unsigned long long)(bits >> 44),
-             1 + (int)(bits >> 2) % 12, (unsigned long long)(made_mix(i, 2) % 1000000000000), (int)(bits >> 8) % 40 - 20);
+             1 + (int)(bits >> 2) % 12, (unsigned long long)(made_mix(i, 2) % 1000000000000),
+             (int)(bits >> 8) % 40 - 20);
     double number = 0;
     const double expected = strtod(text, NULL);
     wrong += *trm_number_scan(text, &number) != '\0' || number < expected || number > expected;
@@ -216,7 +217,8 @@ static void test_errors(void)
     {"a,b,y\n1,2,0\n", "leave no feature", {.drop = "a,2"}},
     {"1,2,0\n", "has no column \"a\": it has no header", {.drop = "a"}},
     {"a,b,y\n1,2,0\n", "there is no column 4; there are columns 1 to 3", {.drop = "4"}},
-    {"a,b,y\n1,2,0\n3,x,0\n", "bad:3: column 2 (b): \"x\" is not a number, and the column begins with one", {.seed = 1}},
+    {"a,b,y\n1,2,0\n3,x,0\n", "bad:3: column 2 (b): \"x\" is not a number, and the column begins with one",
+     {.seed = 1}},
     {"a,b,y\n1,2,0\n", "nowhere.h5: cannot be opened", {.like = "nowhere.h5"}},
     {"a;b;y\n1;2;0\n", "bad:1: one column alone", {.separator = ","}},
   };
