@@ -1,8 +1,6 @@
 #include "cli/loaded.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/document.h"
@@ -11,6 +9,7 @@
 #include "core/signature.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
+#include "train/checkpoint_files.h"
 
 enum { MAX_TOKENS = 8192 };
 
@@ -45,26 +44,12 @@ static int loaded_set_data_file(struct trm_job *job, const char *run)
 /* Finds the checkpoint of a run directory; any other path is a checkpoint. */
 static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const char *path)
 {
-  static const char *const name[] = {"checkpoints/best.h5", "checkpoints/last.h5"};
-  struct stat is;
   TRM_CHECK(trm_weights_check_format(path));
-  if (stat(path, &is) != 0)
-    return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
-  if (!S_ISDIR(is.st_mode)) {
-    loaded->path = trm_strdup(path);
+  TRM_CHECK(trm_checkpoint_find(path, &loaded->path));
+  if (strcmp(loaded->path, path) == 0)
     return TRM_OK;
-  }
-  for (int i = 0; i < 2; i++) {
-    loaded->path = trm_format("%s/%s", path, name[i]);
-    if (access(loaded->path, R_OK) == 0) {
-      trm_info("%s: the checkpoint is %s", path, name[i]);
-      return loaded_set_data_file(job, path);
-    }
-    trm_free(loaded->path);
-    loaded->path = NULL;
-  }
-  return trm_error(TRM_USAGE, "%s: a directory without %s or %s: name a run directory or a checkpoint file", path,
-                   name[0], name[1]);
+  trm_info("%s: the checkpoint is %s", path, loaded->path + strlen(path) + 1);
+  return loaded_set_data_file(job, path);
 }
 
 /* Finds the file; one rank verifies its signature. Collective. */

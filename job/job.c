@@ -160,7 +160,7 @@ int trm_job_open(struct trm_job *job, int status)
   modules->strategy = trm_strategy_find(job->options.strategy.name);
   modules->dataset = &trm_dataset_hdf5;
   modules->checkpoint = &trm_checkpoint_hdf5;
-  modules->weights_read = trm_safetensors_read;
+  modules->weights_load = trm_safetensors_load;
   job_list_libraries(job);
   status = !modules->strategy ? TRM_USAGE : network->in_one_process ? TRM_OK : job_open_device(job);
   return trm_agree(modules->comm, status);

@@ -321,6 +321,7 @@ trm_test_scripts += \
 	tests/python.sh \
 	tests/exchange.sh \
 	tests/measures.sh \
+	tests/fine_tuning.sh \
 	tests/gpu.sh \
 	tests/train.sh \
 	tests/async.sh \

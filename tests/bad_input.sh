@@ -162,7 +162,7 @@ bad 2 'good.safetensors holds weights alone: --data.file' export good.safetensor
 bad 1 'halved.safetensors.*layer0.weight.*beyond the end' eval halved.safetensors "$m" --data.file=digits.h5
 bad 2 'layer0.weight has shape \(16, 784\).*\(17, 784\)' $train "--model=mlp 784-17-10 relu" \
   --model.init=good.safetensors --run.dir=x
-RUN="$MPIEXEC -n 2" bad 1 'digits.h5: no safetensors file' $train "$m" --model.init=digits.h5 --run.dir=x
+RUN="$MPIEXEC -n 2" bad 1 'digits.h5.*not a.*checkpoint|data set' $train "$m" --model.init=digits.h5 --run.dir=x
 bad 2 'nowhere.safetensors' $train "$m" --model.init=nowhere.safetensors --run.dir=x
 # -- imports
 bad 1 'number.libsvm:1' data import libsvm number.libsvm --out x.h5

@@ -13,6 +13,8 @@ libtrireme_la_SOURCES += \
 	src/core/axis_sharding.c \
 	src/core/axis_sharding.h \
 	src/core/parallel.c \
+	src/core/pattern.c \
+	src/core/pattern.h \
 	src/core/parallel.h \
 	src/core/background.c \
 	src/core/background.h \

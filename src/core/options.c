@@ -378,7 +378,7 @@ static int options_apply_entry(struct source *source, const char *section, const
   return status;
 }
 
-/* The model: a text, a list of layers, or a map {text: one of these, init: FILE}. */
+/* The model: a text, a list of layers, or a map {text: one of these, init: FILE, ...}. */
 static int options_apply_model(struct source *source, const struct trm_option *row, const struct trm_node *node)
 {
   if (node->kind == TRM_NODE_SCALAR)
@@ -387,7 +387,10 @@ static int options_apply_model(struct source *source, const struct trm_option *r
     return options_apply_layers(source, row, node);
   for (const struct trm_node *entry = node->first; entry; entry = entry->next) {
     source->line = entry->line;
-    if (strcmp(entry->key, "init") == 0)
+    char *name = trm_format("model.%s", entry->key);
+    const bool is_option = options_find(name) != NULL;
+    trm_free(name);
+    if (is_option)
       TRM_CHECK(options_apply_entry(source, row->name, entry));
     else if (strcmp(entry->key, "text") == 0 && entry->kind != TRM_NODE_MAP)
       TRM_CHECK(options_apply_model(source, row, entry));

@@ -105,7 +105,7 @@ struct trm_simulate_options {
 
 struct trm_options {
   char *model; /* canonical text: items separated by " | " (nn/model.h) */
-  char *model_init; /* model.init */
+  char *model_init, *model_skip; /* model.init, model.skip */
   struct trm_data_options data;
   struct trm_train_options train;
   struct trm_optim_options optim;
@@ -154,7 +154,7 @@ void trm_values_free(void *values, const struct trm_option *table);
 const char *trm_choice_text(const char *name, int value);
 
 /* Reads a configuration file: sections of keys, or section.key in one word. Options that it does not name keep their
- * values. The model is a text, a list of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is
+ * values. The model is a text, a list of layers, or a map {text: one of these, init: FILE, ...}; `parallel: auto` is
  * {layout: auto}. Errors name file and line. */
 int trm_options_read(struct trm_options *options, const char *path);
 

@@ -17,7 +17,9 @@
 const struct trm_option trm_option_table[] = {
   TEXT(model, "", "layers as a list or separated by '|', or a preset, such as mlp 784-256-10 relu"),
   {"model.init", TRM_OPTION_TEXT, AT(model_init), "", NO_RANGE, NULL,
-   "safetensors file with the initial weights (default: random, from run.seed)"},
+   "initial weights: a safetensors file, a checkpoint (.h5) or a run directory (default: random, from run.seed)"},
+  {"model.skip", TRM_OPTION_TEXT, AT(model_skip), "", NO_RANGE, NULL,
+   "model.init: parameters that stay random, a regular expression in their names (those of trireme export)"},
 
   TEXT(data.file, "", "data set, an HDF5 file (trireme data makes one)"),
   TEXT(data.validation, "0",

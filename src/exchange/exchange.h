@@ -3,6 +3,7 @@
 #pragma once
 
 #include "nn/model.h"
+#include "nn/param_load.h"
 
 /* One format that models are written in. */
 struct trm_export {
@@ -21,3 +22,5 @@ int trm_weights_check_format(const char *path);
  * Errors name the file and the tensor: TRM_USAGE where it does not fit the model, TRM_FAILED where it is damaged. The
  * padding of host_w (model->parameters) is set to 0. */
 int trm_safetensors_read(const char *path, const struct trm_model *model, float *host_w);
+/* The same for those parameters that load does not skip; the others are set to 0. */
+int trm_safetensors_load(struct trm_param_load *load, float *host_w);

@@ -9,7 +9,7 @@
 #include "core/signature.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
-#include "nn/param_names.h"
+#include "nn/param_load.h"
 
 /* Sets to (columns, rows) to the transpose of from (rows, columns). */
 static void safetensors_transpose(const float *from, float *to, size_t rows, size_t columns)
@@ -34,16 +34,19 @@ static struct trm_shape safetensors_stored_shape(const struct trm_parameter *par
 /* -- reading */
 
 static int safetensors_read_parameter(struct safetensors *file, const struct safetensors_tensor *tensor,
-                                      const struct trm_parameter *parameter, const struct trm_param_name *name,
-                                      float *to)
+                                      struct trm_param_load *load, int number, float *host_w)
 {
+  const struct trm_parameter *parameter = trm_model_parameter(load->model, number);
+  const struct trm_param_name *name = &load->names.name[number];
   const struct trm_shape shape = safetensors_stored_shape(parameter, name);
-  bool same = tensor->dims == shape.dims;
+  float *to = host_w + parameter->offset;
+  bool same = tensor->dims == shape.dims, reads;
   for (int d = 0; same && d < shape.dims; d++)
     same = tensor->size[d] == shape.size[d];
-  if (!same)
-    return trm_error(TRM_USAGE, "%s: tensor %s has shape %s, but the model's has %s", file->path, tensor->name,
-                     safetensors_shape_text(tensor), trm_shape_text(&shape));
+  TRM_CHECK(trm_param_load_take(load, number, tensor->name, same, safetensors_shape_text(tensor),
+                                trm_shape_text(&shape), &reads));
+  if (!reads)
+    return TRM_OK;
   if (tensor->type == SAFETENSORS_OTHER)
     return trm_error(TRM_USAGE, "%s: tensor %s is of type %s; weights are F32, F64, F16 or BF16", file->path,
                      tensor->name, tensor->type_name);
@@ -57,43 +60,16 @@ static int safetensors_read_parameter(struct safetensors *file, const struct saf
   return status;
 }
 
-/* Returns a hint if the tensor is a bias that the model omits: its layer has the weight of the same name. */
-static const char *safetensors_bias_hint(const struct trm_model *model, const struct trm_param_names *names,
-                                         const char *tensor)
-{
-  const size_t stem = strlen(tensor) - (strlen(tensor) > 5 ? 5 : 0);
-  if (strcmp(tensor + stem, ".bias") != 0)
-    return "";
-  char *weight = trm_format("%.*s.weight", (int)stem, tensor);
-  const int number = trm_param_names_find(names, model, weight);
-  trm_free(weight);
-  return number >= 0 ? trm_model_bias_hint(model, trm_model_parameter(model, number)->name) : "";
-}
-
-static int safetensors_read_weights(struct safetensors *file, const struct trm_model *model,
-                                    const struct trm_param_names *names, bool *found, float *host_w)
+static int safetensors_read_weights(struct safetensors *file, struct trm_param_load *load, float *host_w)
 {
   for (size_t i = 0; i < file->tensors; i++) {
     const struct safetensors_tensor *tensor = &file->tensor[i];
-    const int number = trm_param_names_find(names, model, tensor->name);
-    if (number == -1)
-      return trm_error(TRM_USAGE, "%s: the model has no place for tensor %.100s (its first parameter is called %s)%s",
-                       file->path, tensor->name, names->name[0].text,
-                       safetensors_bias_hint(model, names, tensor->name));
-    if (number < 0)
-      continue;
-    if (found[number])
-      return trm_error(TRM_USAGE, "%s: tensor %s is there twice, with and without %s", file->path,
-                       names->name[number].text, names->prefix);
-    found[number] = true;
-    const struct trm_parameter *parameter = trm_model_parameter(model, number);
-    TRM_CHECK(safetensors_read_parameter(file, tensor, parameter, &names->name[number], host_w + parameter->offset));
+    int number;
+    TRM_CHECK(trm_param_load_find(load, tensor->name, &number));
+    if (number >= 0)
+      TRM_CHECK(safetensors_read_parameter(file, tensor, load, number, host_w));
   }
-  for (int p = 0; p < trm_model_parameter_count(model); p++)
-    if (!found[p])
-      return trm_error(TRM_USAGE, "%s: there is no tensor %s, which the model has (its %s)", file->path,
-                       names->name[p].text, trm_model_parameter(model, p)->name);
-  return TRM_OK;
+  return trm_param_load_end(load);
 }
 
 int trm_weights_check_format(const char *path)
@@ -109,21 +85,25 @@ int trm_weights_check_format(const char *path)
                    path);
 }
 
+int trm_safetensors_load(struct trm_param_load *load, float *host_w)
+{
+  TRM_CHECK(trm_weights_check_format(load->path));
+  TRM_CHECK(signature_verify(load->path));
+  struct safetensors file;
+  memset(host_w, 0, load->model->parameters * sizeof *host_w);
+  int status = safetensors_open(&file, load->path);
+  if (status == TRM_OK)
+    status = safetensors_read_weights(&file, load, host_w);
+  safetensors_close(&file);
+  return status;
+}
+
 int trm_safetensors_read(const char *path, const struct trm_model *model, float *host_w)
 {
-  TRM_CHECK(trm_weights_check_format(path));
-  TRM_CHECK(signature_verify(path));
-  struct safetensors file;
-  struct trm_param_names names;
-  trm_param_names_create(&names, model);
-  bool *found = trm_alloc((size_t)trm_model_parameter_count(model) * sizeof *found, "names");
-  memset(host_w, 0, model->parameters * sizeof *host_w);
-  int status = safetensors_open(&file, path);
-  if (status == TRM_OK)
-    status = safetensors_read_weights(&file, model, &names, found, host_w);
-  safetensors_close(&file);
-  trm_param_names_free(&names);
-  trm_free(found);
+  struct trm_param_load load;
+  trm_param_load_create(&load, path, model, NULL);
+  const int status = trm_safetensors_load(&load, host_w);
+  trm_param_load_free(&load);
   return status;
 }
 

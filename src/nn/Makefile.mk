@@ -30,6 +30,8 @@ libtrireme_la_SOURCES += \
 	src/nn/model_text.c \
 	src/nn/model_text.h \
 	src/nn/model_train.c \
+	src/nn/param_load.c \
+	src/nn/param_load.h \
 	src/nn/param_names.c \
 	src/nn/param_names.h \
 	src/nn/muon.c \

@@ -28,3 +28,7 @@ char *trm_checkpoint_files_path(const struct trm_checkpoint_files *files, uint64
 void trm_checkpoint_files_saved(struct trm_checkpoint_files *files, uint64_t step, size_t keep);
 
 void trm_checkpoint_files_free(struct trm_checkpoint_files *files);
+
+/* Sets *file to the checkpoint of a run directory, best.h5 or else last.h5; any other path is that of a checkpoint.
+ * Caller frees (initial.c). */
+int trm_checkpoint_find(const char *path, char **file);

@@ -39,47 +39,26 @@ char *trainer_validation_text(const struct trainer *t)
   return trm_strdup(validation->digest ? validation->digest : validation->path);
 }
 
-/* Reads the weights of model.init on rank 0 and broadcasts them. *w: (full_model.parameters), host, caller frees; NULL:
- * model.init is empty. Collective. */
-static int restart_read_initial_weights(struct trainer *t, float **w)
+/* Sets the initial values of this rank's slice of a parameter: those that were loaded, or drawn ones. process: ranks of this process that have the same slices, of which the first one draws. */
+static void restart_init_parameter(const struct trainer *t, const struct trm_parameter *p,
+                                   const struct trainer_initial *initial, struct trm_comm *process, float *to)
 {
-  const char *file = t->options->model_init;
-  *w = NULL;
-  if (file[0] == '\0')
-    return TRM_OK;
-  *w = trm_alloc(t->full_model.parameters * sizeof **w, "initial weights");
-  const int status =
-    trm_agree(t->comm, t->comm->rank == 0 ? t->modules->weights_read(file, &t->full_model, *w) : TRM_OK);
-  if (status != TRM_OK) {
-    trm_free(*w);
-    return status;
-  }
-  t->comm->ops->broadcast(t->comm, *w, t->full_model.parameters, TRM_FLOAT, 0);
-  trm_info("weights of %s", file);
-  return TRM_OK;
-}
-
-/* Sets the initial values of this rank's slice of a parameter: from the whole weights `given`, or drawn if NULL.
- * process: ranks of this process that have the same slices, of which the first one draws. */
-static void restart_init_parameter(const struct trainer *t, const struct trm_parameter *p, const float *given,
-                                   struct trm_comm *process, float *to)
-{
-  if (!given) {
+  if (!initial->w || !initial->loaded[p->number]) {
     if (process->rank == 0)
       trm_parameter_init(p, (uint64_t)t->options->run.seed, to);
     if (process->size > 1)
       process->ops->broadcast(process, to, p->count, TRM_FLOAT, 0);
     return;
   }
-  given += trm_model_parameter(&t->full_model, p->number)->offset;
+  const float *given = initial->w + trm_model_parameter(&t->full_model, p->number)->offset;
   for (size_t e = 0; e < p->count; e++)
     to[e] = given[trm_slice_full_index(&p->slice, e)];
 }
 
 static int restart_init_run(struct trainer *t)
 {
-  float *given;
-  TRM_CHECK(restart_read_initial_weights(t, &given));
+  struct trainer_initial initial;
+  TRM_CHECK(trainer_load_initial_weights(t, &initial));
   struct trm_model_restore restore;
   const int average = t->optimizer.ema > 0 ? t->optimizer.states : 0; /* begins as the weights */
   trm_model_restore_begin(&restore, &t->strategy, 1 + average);
@@ -88,7 +67,7 @@ static int restart_init_run(struct trainer *t)
   for (int n = 0; n < trm_model_parameter_count(&t->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&t->model, n);
     float *values = trm_alloc(p->count * sizeof *values, "initial weights");
-    restart_init_parameter(t, p, given, process, values);
+    restart_init_parameter(t, p, &initial, process, values);
     if (status == TRM_OK)
       status = trm_model_restore_parameter(&restore, 0, p, values);
     if (status == TRM_OK && average)
@@ -96,7 +75,7 @@ static int restart_init_run(struct trainer *t)
     trm_free(values);
   }
   process->ops->release(process);
-  trm_free(given);
+  trainer_free_initial_weights(&initial);
   return trm_model_restore_end(&restore, 0, trm_agree(t->comm, status));
 }
 
@@ -220,7 +199,7 @@ static int restart_read_head(struct trainer *t)
   if (!t->resume.checkpoint.weights_only)
     return TRM_OK;
   return trm_error(TRM_USAGE, "run.resume: %s has only the weights of an evaluation during asynchronous training; "
-                   "resume from last.h5, or begin a new run with these weights by trireme export and model.init", path);
+                   "resume from last.h5, or begin a new run with these weights by model.init", path);
 }
 
 /* Sets *text on every rank to rank 0's, which may be NULL. Owned by the caller. Collective. */

@@ -7,6 +7,7 @@
 #include "core/memory.h"
 #include "core/sha256.h"
 #include "core/status.h"
+#include "train/checkpoint_files.h"
 #include "train/revision.h"
 #include "train/trainer.h"
 
@@ -59,10 +60,13 @@ static void run_record_add_files(struct trm_json *json, const struct trm_options
     char hex[65];
     if (file[i].path[0] == '\0')
       continue;
+    char *path; /* of a run directory its checkpoint */
+    const int found = trm_checkpoint_find(file[i].path, &path);
     trm_json_object(json, file[i].option);
-    trm_json_text(json, "file", file[i].path);
-    trm_json_text(json, "sha256", trm_sha256_file(file[i].path, hex) == TRM_OK ? hex : NULL);
+    trm_json_text(json, "file", path ? path : file[i].path);
+    trm_json_text(json, "sha256", found == TRM_OK && trm_sha256_file(path, hex) == TRM_OK ? hex : NULL);
     trm_json_end(json);
+    trm_free(path);
   }
   trm_json_end(json);
 }

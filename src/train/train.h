@@ -17,6 +17,7 @@ struct trm_library {
   const char *name, *version; /* not owned */
 };
 
+struct trm_param_load;
 /* The implementations of a run, chosen by the caller; not owned. */
 struct trm_modules {
   struct trm_comm *comm; /* the whole job */
@@ -26,9 +27,9 @@ struct trm_modules {
   const struct trm_pipeline_ops *pipeline;
   const struct trm_dataset_ops *dataset;
   const struct trm_checkpoint_ops *checkpoint;
-  /* Reads the weights of the model from a file of another program (model.init) into host_w (model->parameters), host.
+  /* Loads weights of the model from a file of another program (model.init) into host_w (model->parameters), host.
    * Called by one rank. Errors name the file. */
-  int (*weights_read)(const char *path, const struct trm_model *model, float *host_w);
+  int (*weights_load)(struct trm_param_load *load, float *host_w);
   const struct trm_costs *costs; /* of simulate.machine; NULL: a gradient takes its operations / device.gflops */
   const struct trm_library *libraries; /* for record.json, ends with a row whose name is NULL; NULL: none */
 };

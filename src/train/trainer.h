@@ -404,6 +404,15 @@ bool trainer_stop_asked(const struct trainer *t); /* of these, by anything but t
  * collective (restart.c). */
 char *trainer_validation_text(const struct trainer *t);
 
+/* Initial weights from a file (initial.c). */
+struct trainer_initial {
+  float *w;     /* (full_model.parameters) host; NULL: model.init is empty */
+  bool *loaded; /* by number of the parameter: w has it */
+};
+/* Collective. Reads model.init on rank 0, without what model.skip names, and broadcasts it. Release with free. */
+int trainer_load_initial_weights(struct trainer *t, struct trainer_initial *initial);
+void trainer_free_initial_weights(struct trainer_initial *initial);
+
 /* Resuming (restart.c). All are collective. */
 /* Finds run.resume's checkpoint, which rank 0 verifies, and reads all but its arrays: sets t->resume. close: not
  * collective. */

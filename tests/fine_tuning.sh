@@ -1,0 +1,107 @@
+#!/bin/bash
+# Fine-tuning: initial weights from safetensors files, checkpoints and run directories, in parts (model.skip), in
+# several layouts.
+set -u
+. "$(dirname "$0")/lib.sh"
+scratch
+digits 600 100
+letters
+export_of() { # RUN FILE
+  "$TRIREME" export "$1/checkpoints/last.h5" --format=safetensors --out="$2" > export.log 2>&1 ||
+    { cat export.log; fail "export of $1"; }
+}
+# write NAME MODEL DATA
+write() {
+  cat > "$1.yaml" << END
+model: $2
+data: {file: $3, context: 20}
+train: {steps: 6, batch: 24}
+optim: {name: momentum, lr: 0.05, momentum: 0.9}
+parallel: {threads: 1}
+run: {seed: 3, checkpoint_every: 3}
+log: {every: 1}
+END
+}
+# expect TEXT FILE
+expect() { grep -qE -- "$1" "$2" || { cat "$2"; fail "$2 does not say: $1"; }; }
+# refuses TEXT OPTION...: the run ends with status 2 and this message
+refuses() {
+  local text=$1
+  shift
+  try 1 refused "$@" --run.overwrite=yes
+  [ $? -eq 2 ] || { cat refused.log; fail "$*: not status 2"; }
+  expect "$text" refused.log
+}
+
+# -- a checkpoint, its run directory and its export begin the same run
+write digits "mlp 784-20-10 gelu" digits.h5
+config=digits.yaml
+run 1 base --run.seed=1
+export_of base base.safetensors
+n=0
+for from in base.safetensors base base/checkpoints/last.h5; do
+  run $((n + 1)) from-$n --model.init=$from --train.epochs=0 --train.steps=0
+  [ "$(sha from-$n)" = "$(sha base)" ] || fail "$from: other weights than those of the run"
+  n=$((n + 1))
+done
+pass "safetensors, run directory and checkpoint are the same initial weights"
+expect 'weights of base/checkpoints/last.h5: 4 of 4 parameters loaded$' from-1.log
+grep -q '"file":"base/checkpoints/last.h5","sha256":"[0-9a-f]' from-1/record.json || fail "no checkpoint in record.json"
+
+# -- another head: its parameters stay random
+write wider "linear 24 | gelu | linear 10" digits.h5
+config=wider.yaml
+refuses 'layer0.weight has shape \(20, 784\), but the model.s has \(24, 784\)' --model.init=base
+refuses 'layer0.weight has shape \(20, 784\), but the model.s has \(24, 784\)' --model.init=base.safetensors
+refuses "model.skip: 'layer2\(' is no regular expression" --model.init=base '--model.skip=layer2('
+refuses 'model.skip: names parameters that model.init does not load' --model.skip=layer2
+for from in base base.safetensors; do
+  run 1 wider-1 --train.steps=1 --model.init=$from --model.skip='layer0|2.weight$' --run.overwrite=yes
+  expect '1 of 4 parameters loaded; skipped: .*layer0.weight \(\(20, 784\) in the file, \(24, 784\) here\)' wider-1.log
+done
+config=digits.yaml
+refuses 'model.skip: matches no parameter; the first one is called layer0.weight' --model.init=base --model.skip=head
+run 1 random --optim.lr=0
+run 1 begun --optim.lr=0 --model.init=base --model.skip='^layer2\.'
+export_of begun begun.safetensors
+export_of random random.safetensors
+# the tensors of a file, one a line, sorted: name and hash of its bytes
+tensors() {
+  python3 - "$1" << 'END'
+import hashlib, json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n, = struct.unpack("<Q", data[:8])
+for name, entry in sorted(json.loads(data[8:8 + n]).items()):
+    if name != "__metadata__":
+        low, high = entry["data_offsets"]
+        print(name, hashlib.sha256(data[8 + n + low:8 + n + high]).hexdigest())
+END
+}
+command -v python3 > /dev/null || skip "python3 compares the tensors of files"
+tensors begun.safetensors > begun.txt
+{ tensors base.safetensors | grep layer0; tensors random.safetensors | grep layer2; } | cmp - begun.txt ||
+  fail "the first layer is not the file's, or the second not the random one"
+pass "a partial load: one layer of the file, one random"
+
+# -- parts that only one side has, by the names of another program, in layouts
+write letters "gpt layers=2 heads=2 dim=16 context=20" text.h5
+write deeper "gpt layers=3 heads=2 dim=16 context=20" text.h5
+config=letters.yaml
+run 1 gpt
+config=deeper.yaml
+refuses 'there is no tensor h.2.ln_1.weight' --model.init=gpt
+for layout in "1 one" "2 data" "2 stages --parallel.pipeline=2 --train.accumulate=2" "2 tensor --parallel.tensor=2" \
+  "2 sharded --parallel.zero=3"; do
+  read -r ranks name options <<< "$layout"
+  # shellcheck disable=SC2086 # a list of options
+  run "$ranks" "deeper-$name" --model.init=gpt --model.skip='^h\.2\.' --train.steps=0 --train.epochs=0 $options
+  [ "$(sha "deeper-$name")" = "$(sha deeper-one)" ] || fail "$name: begins with other weights than one rank"
+done
+expect '28 of 40 parameters loaded; skipped: h.2.ln_1.weight \(not in the file\)' deeper-one.log
+run 1 deep --train.steps=1
+config=letters.yaml
+refuses 'the model has no place for tensor h.2.ln_1.weight' --model.init=deep
+run 1 shallow --model.init=deep --train.steps=1 --model.skip='^h\.2\.'
+expect '28 of 28 parameters loaded; skipped: h.2.ln_1.weight \(not in the model\)' shallow.log
+pass "a partial load begins all layouts with the same weights"
+finish
