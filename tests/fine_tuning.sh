@@ -1,6 +1,6 @@
 #!/bin/bash
-# Fine-tuning: initial weights from safetensors files, checkpoints and run directories, in parts (model.skip), in
-# several layouts.
+# Fine-tuning: initial weights from safetensors files, checkpoints and run directories, in parts (model.skip), and
+# frozen parameters (model.freeze), in several layouts.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -90,8 +90,7 @@ config=letters.yaml
 run 1 gpt
 config=deeper.yaml
 refuses 'there is no tensor h.2.ln_1.weight' --model.init=gpt
-for layout in "1 one" "2 data" "2 stages --parallel.pipeline=2 --train.accumulate=2" "2 tensor --parallel.tensor=2" \
-  "2 sharded --parallel.zero=3"; do
+for layout in "1 one" "2 tensor --parallel.tensor=2" "2 sharded --parallel.zero=3"; do
   read -r ranks name options <<< "$layout"
   # shellcheck disable=SC2086 # a list of options
   run "$ranks" "deeper-$name" --model.init=gpt --model.skip='^h\.2\.' --train.steps=0 --train.epochs=0 $options
@@ -104,4 +103,84 @@ refuses 'the model has no place for tensor h.2.ln_1.weight' --model.init=deep
 run 1 shallow --model.init=deep --train.steps=1 --model.skip='^h\.2\.'
 expect '28 of 28 parameters loaded; skipped: h.2.ln_1.weight \(not in the model\)' shallow.log
 pass "a partial load begins all layouts with the same weights"
+
+# -- frozen parameters keep their bits, the others move as without: after one step they have the same bits
+config=deeper.yaml
+lower='^(wte|wpe|h\.[01]\.)'
+run 1 all --train.steps=1 --optim.lr=0.5
+run 1 upper --train.steps=1 --optim.lr=0.5 "--model.freeze=$lower"
+run 1 still --train.steps=1 --optim.lr=0
+for name in all upper still; do
+  export_of $name $name.safetensors
+  tensors $name.safetensors > $name.txt
+done
+{ grep -E "$lower" still.txt; grep -vE "$lower" all.txt; } | sort | cmp - <(sort upper.txt) ||
+  fail "a frozen parameter moved, or another one did not move as without model.freeze"
+[ "$(cat upper.txt | wc -l)" -eq 40 ] && [ "$(comm -3 <(sort still.txt) <(sort upper.txt) | wc -l)" -ge 28 ] ||
+  fail "not 14 parameters have moved"
+expect 'model.freeze: 26 of 40 parameters, [0-9]* of [0-9]* values, are not trained' upper.log
+pass "frozen parameters keep their bits, the others are trained"
+
+# -- in layouts: the lower of two stages has nothing to train
+frozen=("--model.freeze=$lower" --train.accumulate=2)
+run 1 freeze "${frozen[@]}"
+COMPARE=$(dirname "$TRIREME")/tests/support/compare_weights
+for layout in "2 data" "2 tensor --parallel.tensor=2" "2 sharded --parallel.zero=3"; do
+  read -r ranks name options <<< "$layout"
+  # shellcheck disable=SC2086
+  run "$ranks" "freeze-$name" "${frozen[@]}" $options
+  worst=$("$COMPARE" freeze/checkpoints/last.h5 "freeze-$name/checkpoints/last.h5") && at_least 1e-5 "$worst" ||
+    fail "freeze-$name: weights differ by $worst"
+done
+run 2 freeze-stages "${frozen[@]}" --parallel.pipeline=2 --train.steps=3
+run 1 freeze-stages "${frozen[@]}" --run.resume=auto
+equal freeze freeze-stages
+TRM_NODE_SIZE=1 run 2 sent-all
+TRM_NODE_SIZE=1 run 2 sent "--model.freeze=$lower"
+part=$(awk -v some="$(of sent bytes_per_step)" -v all="$(of sent-all bytes_per_step)" 'BEGIN { print some / all }')
+at_least 0.4 "$part" && at_least "$part" 0.2 || fail "gradients of a third of the values take $part of the bytes"
+pass "frozen parameters in layouts, and none of their bytes in messages ($part of all)"
+
+# -- frozen statistics: initial ones leave values as they are, so that the network is that without its norms
+write fixed "conv2d 6 5 stride=2 bias=no | batch_norm | gelu | conv2d 8 3 bias=no | batch_norm | gelu |
+  global_avg_pool | linear 10" digits.h5
+write without "conv2d 6 5 stride=2 bias=no | gelu | conv2d 8 3 bias=no | gelu | global_avg_pool | linear 10" digits.h5
+losses() { grep -o '"loss":[^,}]*' "$1/metrics.jsonl"; }
+config=without.yaml
+run 1 without
+run 1 begins --optim.lr=0
+export_of begins begins.safetensors
+python3 - << 'END' || fail "fixed.safetensors"
+import json, struct
+data = open("begins.safetensors", "rb").read()
+n, = struct.unpack("<Q", data[:8])
+names = {"layer0.weight": "layer0.weight", "layer2.weight": "layer3.weight", "layer5.weight": "layer7.weight",
+         "layer5.bias": "layer7.bias"}
+head, body = {}, b""
+def add(name, shape, values):
+    global body
+    head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(values)]}
+    body += values
+for name, entry in json.loads(data[8:8 + n]).items():
+    if name in names:
+        low, high = entry["data_offsets"]
+        add(names[name], entry["shape"], data[8 + n + low:8 + n + high])
+for layer, channels in ((1, 6), (4, 8)):
+    for name, value in (("weight", 1), ("bias", 0), ("running_mean", 0), ("running_var", 1)):
+        add(f"layer{layer}.{name}", [channels], struct.pack("<f", value) * channels)
+text = json.dumps(head).encode()
+open("fixed.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
+END
+config=fixed.yaml
+for ranks in 1 2; do
+  run $ranks fixed-$ranks '--model.freeze=^layer[14]\.' --model.init=fixed.safetensors
+done
+paste <(losses without) <(losses fixed-1) | awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; n += d < 1e-4 }
+  END { exit n != 6 }' || { losses without; losses fixed-1; fail "fixed norms are not the identity"; }
+worst=$("$COMPARE" fixed-1/checkpoints/last.h5 fixed-2/checkpoints/last.h5) && at_least 1e-5 "$worst" ||
+  fail "fixed norms on 2 ranks: weights differ by $worst"
+refuses 'matches some of the statistics of layer 1 \(batch_norm\)' --model.freeze=layer1.running_mean
+refuses 'model.freeze: matches every parameter' --model.freeze=layer
+refuses 'model.freeze: matches no parameter; the first one is called layer0.weight' --model.freeze=head
+pass "frozen statistics"
 finish

@@ -51,7 +51,7 @@ int tied_create(struct tied *tied, struct trm_comm *comm, const struct trm_model
     struct tied_weight weight = {.parameter = parameter[n]};
     for (size_t s = 0; s < stages; s++)
       weight.copies += stage_has[s * numbers + n];
-    if (!has[n] || weight.copies == 1)
+    if (!has[n] || weight.copies == 1 || parameter[n]->frozen)
       continue;
     weight.stage = trm_alloc((size_t)weight.copies * sizeof *weight.stage, "tied weights");
     for (int s = 0, copy = 0; s < comm->size; s++)

@@ -105,7 +105,7 @@ struct trm_simulate_options {
 
 struct trm_options {
   char *model; /* canonical text: items separated by " | " (nn/model.h) */
-  char *model_init, *model_skip; /* model.init, model.skip */
+  char *model_init, *model_skip, *model_freeze; /* model.init, model.skip, model.freeze */
   struct trm_data_options data;
   struct trm_train_options train;
   struct trm_optim_options optim;

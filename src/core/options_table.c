@@ -20,6 +20,8 @@ const struct trm_option trm_option_table[] = {
    "initial weights: a safetensors file, a checkpoint (.h5) or a run directory (default: random, from run.seed)"},
   {"model.skip", TRM_OPTION_TEXT, AT(model_skip), "", NO_RANGE, NULL,
    "model.init: parameters that stay random, a regular expression in their names (those of trireme export)"},
+  {"model.freeze", TRM_OPTION_TEXT, AT(model_freeze), "", NO_RANGE, NULL,
+   "parameters that are not trained, a regular expression in their names"},
 
   TEXT(data.file, "", "data set, an HDF5 file (trireme data makes one)"),
   TEXT(data.validation, "0",

@@ -61,6 +61,9 @@ struct trm_parameter {
   float momentum;         /* of a statistic: the weight of a batch's moment */
   bool hidden;            /* a hidden matrix of the whole model (nn/optimizer.h, muon) */
   bool product;           /* a product reads it, as values */
+  bool frozen;            /* neither trained nor in the flat arrays: offset is among the model's frozen values, and g
+                             takes what a kernel computes along with other gradients, which nobody reads */
+  float *frozen_w;        /* (count) host, of a frozen one: its values; set by trm_model_bind */
   float *w, *g;           /* (count) device; set by trm_model_bind, or per pass by a trm_param_provider */
   const void *values;     /* (count) device: w in the type of values; in float32 it is w */
 };

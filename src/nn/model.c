@@ -13,21 +13,85 @@
 #include "core/sha256.h"
 #include "core/status.h"
 #include "nn/model_text.h"
+#include "core/pattern.h"
 #include "nn/arena_plan.h"
+#include "nn/param_names.h"
 #include "nn/sharding.h"
 
 enum { PAD = TRM_ALIGNMENT / (int)sizeof(float) };
 
 static const size_t max_elements = (size_t)1 << 48; /* elements: larger than any memory, but safe from overflow */
 
-/* Sets needs_dy and needs_dx: a gradient is needed if a parameter is at or before it. */
+/* Returns true if backward computes a gradient of the layer's parameters, or moments of its statistics. */
+static bool model_layer_trains(const struct trm_layer *layer)
+{
+  for (int p = 0; p < layer->parameters; p++)
+    if (!layer->parameter[p].frozen)
+      return true;
+  return layer->tied && !layer->tied->parameter[0].frozen;
+}
+
+/* A layer whose statistics are frozen, all of them, sums nothing over the batch. */
+static int model_freeze_statistics(struct trm_layer *layer)
+{
+  int statistics = 0, frozen = 0;
+  for (int p = 0; p < layer->parameters; p++) {
+    statistics += layer->parameter[p].statistic;
+    frozen += layer->parameter[p].statistic && layer->parameter[p].frozen;
+  }
+  if (frozen && frozen < statistics)
+    return trm_error(TRM_USAGE, "model.freeze: matches some of the statistics of %s: all of them, or none, are frozen",
+                     trm_layer_text(layer));
+  if (frozen)
+    layer->batch_sums = 0;
+  return TRM_OK;
+}
+
+/* Marks the frozen parameters of the whole model. */
+static int model_mark_frozen(struct trm_model *model, const struct trm_pattern *pattern,
+                             const struct trm_param_names *names)
+{
+  const int count = trm_model_parameter_count(model);
+  size_t trained = 0;
+  for (int n = 0; n < count; n++) {
+    struct trm_parameter *parameter = trm_model_parameter(model, n);
+    parameter->frozen = trm_pattern_matches(pattern, names->name[n].text);
+    model->frozen_count += parameter->frozen;
+    model->frozen_size += parameter->frozen && !parameter->statistic ? parameter->count : 0;
+    trained += !parameter->frozen && !parameter->statistic;
+  }
+  if (!model->frozen_count)
+    return trm_error(TRM_USAGE, "model.freeze: matches no parameter; the first one is called %s, the last one %s",
+                     names->name[0].text, names->name[count - 1].text);
+  if (!trained)
+    return trm_error(TRM_USAGE, "model.freeze: matches every parameter: there is nothing to train");
+  for (int i = 0; i < model->layers; i++)
+    TRM_CHECK(model_freeze_statistics(&model->layer[i]));
+  return TRM_OK;
+}
+
+static int model_freeze(struct trm_model *model, const char *text)
+{
+  struct trm_pattern *pattern;
+  struct trm_param_names names;
+  TRM_CHECK(trm_pattern_create(&pattern, "model.freeze", text));
+  if (!pattern)
+    return TRM_OK;
+  trm_param_names_create(&names, model);
+  const int status = model_mark_frozen(model, pattern, &names);
+  trm_param_names_free(&names);
+  trm_pattern_free(pattern);
+  return status;
+}
+
+/* Sets needs_dy and needs_dx: a gradient is needed if a parameter that is trained is at or before it. */
 static int model_set_needs(struct trm_model *model)
 {
   bool any = false;
   for (int i = 0; i < model->layers; i++) {
     struct trm_layer *layer = &model->layer[i];
     layer->needs_dx = layer->from >= 0 && model->layer[layer->from].needs_dy;
-    layer->needs_dy = layer->parameters || layer->tied || layer->needs_dx ||
+    layer->needs_dy = model_layer_trains(layer) || layer->needs_dx ||
                       (layer->addend >= 0 && model->layer[layer->addend].needs_dy);
     any = any || layer->parameters;
   }
@@ -43,11 +107,13 @@ static int model_layout_layer(struct trm_model *model, struct trm_layer *layer, 
     struct trm_parameter *parameter = &layer->parameter[p];
     if (parameter->statistic != statistics)
       continue;
-    parameter->offset = model->parameters;
+    parameter->offset = parameter->frozen ? model->frozen : model->parameters;
     if (parameter->count > max_elements)
       return trm_error(TRM_USAGE, "%s: %s of shape %s is too large", trm_layer_text(layer), parameter->name,
                        trm_shape_text(&parameter->shape));
-    model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
+    *(parameter->frozen ? &model->frozen : &model->parameters) += (parameter->count + PAD - 1) / PAD * PAD;
+    if (parameter->frozen)
+      continue;
     struct trm_tensor *tensor = &model->tensor[model->tensors + model->statistic_tensors];
     *tensor = (struct trm_tensor){.end = model->parameters,
                                   .padding = (PAD - parameter->count % PAD) % PAD,
@@ -125,7 +191,7 @@ static int model_layout(struct trm_model *model)
     for (int c = 1; c < model->chunks; c++)
       if (i == model->chunk[c].first && model->tensors)
         model->tensor[model->tensors - 1].last_of_chunk = true;
-    if (layer->parameters)
+    if (layer->low < layer->high)
       model->boundary[model->boundaries++] = layer->high;
   }
   const size_t trained = model->parameters;
@@ -142,6 +208,8 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
 {
   const struct trm_input_spec *spec = &model->spec;
   TRM_CHECK(trm_model_parse(text, spec, &model->layer, &model->layers, &model->text));
+  if (part && part->freeze)
+    TRM_CHECK(model_freeze(model, part->freeze));
   TRM_CHECK(model_set_needs(model));
   model_number_parameters(model);
   model_mark_hidden(model);
@@ -198,8 +266,21 @@ static void model_unbind(struct trm_model *model)
   model->slots = 0;
 }
 
+static void model_free_frozen(struct trm_model *model)
+{
+  struct trm_device *device = model->frozen_device;
+  if (!device)
+    return;
+  if (model->frozen_w != model->frozen_host)
+    device->ops->release(device, model->frozen_w);
+  device->ops->release(device, model->frozen_rounded);
+  device->ops->release(device, model->discarded);
+  trm_free(model->frozen_host);
+}
+
 void trm_model_free(struct trm_model *model)
 {
+  model_free_frozen(model);
   model_unbind(model);
   trm_free(model->chunk);
   trm_layers_free(model->layer, model->layers);
@@ -248,7 +329,7 @@ static size_t model_transient_bytes(const struct trm_model *model)
 static size_t model_tied_gradient_bytes(const struct trm_model *model)
 {
   for (int i = 0; i < model->layers && model->accumulates && model->training; i++)
-    if (model->layer[i].shared)
+    if (model->layer[i].shared && !model->layer[i].parameter[0].frozen)
       return model->layer[i].parameter[0].count * sizeof(float);
   return 0;
 }
@@ -293,6 +374,45 @@ static int model_alloc_rounded(struct trm_model *model)
   TRM_CHECK(model->device->ops->alloc(model->device, bytes, TRM_MEMORY_WEIGHTS, &memory));
   model->own_rounded = memory;
   return TRM_OK;
+}
+
+/* Allocates the frozen values, and room for gradients that nobody reads, unless there is some. */
+static int model_alloc_frozen(struct trm_model *model)
+{
+  struct trm_device *device = model->device;
+  size_t max_count = 0;
+  if (!model->frozen || model->frozen_device)
+    return TRM_OK;
+  for (int n = 0; n < trm_model_parameter_count(model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(model, n);
+    max_count = p->frozen && p->count > max_count ? p->count : max_count;
+  }
+  model->frozen_device = device;
+  model->frozen_host = trm_alloc(model->frozen * sizeof(float), "frozen weights");
+  model->frozen_w = model->frozen_host;
+  if (!device->host_memory)
+    TRM_CHECK(device->ops->alloc(device, model->frozen * sizeof(float), TRM_MEMORY_WEIGHTS,
+                                 (void **)&model->frozen_w));
+  if (model->values != TRM_VALUES_F32)
+    TRM_CHECK(device->ops->alloc(device, model->frozen * sizeof(trm_bf16), TRM_MEMORY_WEIGHTS,
+                                 (void **)&model->frozen_rounded));
+  TRM_CHECK(device->ops->alloc(device, max_count * sizeof(float), TRM_MEMORY_GRADIENTS, (void **)&model->discarded));
+  device->ops->fill(device, model->discarded, 0, max_count);
+  return TRM_OK;
+}
+
+int trm_model_load_frozen(struct trm_model *model)
+{
+  struct trm_device *device = model->frozen_device;
+  if (!model->frozen)
+    return TRM_OK;
+  if (model->frozen_w != model->frozen_host)
+    device->ops->upload(device, model->frozen_w, model->frozen_host, model->frozen * sizeof(float));
+  if (model->frozen_rounded)
+    device->ops->convert(device, &(struct trm_convert){
+      .from = model->frozen_w, .to = model->frozen_rounded, .n = model->frozen, .type_from = TRM_VALUES_F32,
+      .type_to = model->values});
+  return device->ops->sync(device);
 }
 
 /* Allocates arenas and per-row losses. */
@@ -343,9 +463,14 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
     }
   }
   TRM_CHECK(model_alloc_rounded(model));
+  TRM_CHECK(model_alloc_frozen(model));
   for (int n = 0; n < trm_model_parameter_count(model); n++) {
     struct trm_parameter *parameter = trm_model_parameter(model, n);
     parameter->g = g ? g + parameter->offset : NULL; /* NULL: a parameter provider has them */
+    if (!parameter->frozen)
+      continue;
+    parameter->g = model->discarded;
+    parameter->frozen_w = model->frozen_host + parameter->offset;
   }
   trm_model_use_weights(model, w);
   return TRM_OK;
@@ -358,10 +483,14 @@ void trm_model_use_weights(struct trm_model *model, float *w)
   for (int i = 0; i < model->layers; i++)
     for (int p = 0; p < model->layer[i].parameters; p++) {
       struct trm_parameter *parameter = &model->layer[i].parameter[p];
-      parameter->w = w ? w + parameter->offset : NULL;
+      const trm_bf16 *rounded = parameter->frozen ? model->frozen_rounded : model->rounded;
+      if (parameter->frozen)
+        parameter->w = model->frozen_w + parameter->offset;
+      else
+        parameter->w = w ? w + parameter->offset : NULL;
       parameter->values = parameter->w;
-      if (model->rounded && !parameter->statistic)
-        parameter->values = model->rounded + parameter->offset;
+      if (rounded && !parameter->statistic)
+        parameter->values = rounded + parameter->offset;
     }
 }
 
@@ -569,4 +698,15 @@ char *trm_model_describe(const struct trm_model *model)
 struct trm_cost trm_model_cost(const struct trm_model *model)
 {
   return trm_layers_cost(model->layer, 0, model->layers);
+}
+
+double trm_model_train_flop(const struct trm_model *model)
+{
+  double flop = 3 * trm_model_cost(model).flop;
+  for (int i = 0; i < model->layers && model->frozen; i++) {
+    const struct trm_layer *layer = &model->layer[i];
+    const double less = !layer->needs_dy ? 2 : layer->parameters && !model_layer_trains(layer) ? 1 : 0;
+    flop -= less * trm_layer_cost(layer).flop;
+  }
+  return flop;
 }

@@ -52,11 +52,18 @@ struct trm_model {
   size_t loss_chunk; /* trm_model_set_loss_chunk; 0 after create */
   size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t statistics; /* how many of them, at the end, are statistics */
+  size_t frozen;     /* elements of the frozen parameters of this part, which are not in the flat arrays */
+  int frozen_count;  /* of the whole model: frozen parameters, and their values without statistics */
+  size_t frozen_size;
   size_t *boundary;  /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
   int boundaries;
   struct trm_tensor *tensor; /* (tensors + statistic_tensors) trained, then statistics: ascending, for optimizers */
   int tensors, statistic_tensors;
   struct trm_device *device; /* from bind on */
+  struct trm_device *frozen_device; /* of the next four; NULL: not allocated yet */
+  float *frozen_host, *frozen_w;    /* (frozen) host; device: the same array where its memory is the host's */
+  trm_bf16 *frozen_rounded;         /* (frozen) device: as values; NULL: values are float32 */
+  float *discarded;                 /* device: the gradient of any frozen parameter */
   float *w, *g;              /* device, flat */
   trm_bf16 *rounded;         /* device, flat, without statistics: the weights as values, either of the two that follow.
                                 NULL: values are float32, or a parameter provider has the weights */
@@ -129,6 +136,9 @@ size_t trm_model_context(const char *text);
  * which is then part of every pass). May be called repeatedly, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
+
+/* After bind, when the values of frozen parameters (trm_parameter.frozen_w) are set: makes them those of passes. */
+int trm_model_load_frozen(struct trm_model *model);
 
 /* The same for `slots` micro-batches in flight. Selects chunk 0, slot 0. */
 int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
@@ -229,6 +239,9 @@ const char *trm_model_bias_hint(const struct trm_model *model, const char *param
 char *trm_model_describe(const struct trm_model *model);
 
 struct trm_cost trm_model_cost(const struct trm_model *model); /* forward, per sample */
+/* Operations of training, per sample: backward takes as many as forward for the gradient of a layer's input, and as
+ * many for those of its parameters, unless they are frozen. */
+double trm_model_train_flop(const struct trm_model *model);
 /* Returns true if backward recomputes this layer. The model is bound. */
 bool trm_model_recomputes(const struct trm_model *model, int layer);
 /* The cost of recomputation in backward, per sample, for a model to be bound with so many slots. */

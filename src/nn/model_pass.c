@@ -112,14 +112,24 @@ void pass_await_layer(const struct trm_model *model, const struct trm_pass *pass
     pass_await_weights(pass, tied->low, tied->high);
 }
 
+float *pass_weights_in_use(const struct trm_model *model)
+{
+  for (int n = 0; n < trm_model_parameter_count(model); n++) {
+    const struct trm_parameter *parameter = trm_model_parameter(model, n);
+    if (!parameter->frozen)
+      return parameter->w ? parameter->w - parameter->offset : NULL;
+  }
+  return NULL;
+}
+
 /* Brings the own copy of the weights that products read up to date. */
 static void pass_round_weights(struct trm_model *model, const struct trm_pass *pass, bool kept)
 {
   if (!model->rounded || model->rounded == model->shared_rounded || (kept && model->own_current))
     return;
   pass_await_weights(pass, 0, model->parameters);
-  const struct trm_parameter *first = trm_model_parameter(model, 0); /* of the weights in use */
-  pass_convert(model, first->w - first->offset, model->rounded, model->parameters - model->statistics);
+  if (model->parameters > model->statistics)
+    pass_convert(model, pass_weights_in_use(model), model->rounded, model->parameters - model->statistics);
   model->own_current = true;
 }
 
@@ -137,7 +147,7 @@ static void pass_point_parameters(struct trm_layer *layer, bool statistics, size
 {
   for (int p = 0; p < layer->parameters; p++) {
     struct trm_parameter *parameter = &layer->parameter[p];
-    if (parameter->statistic != statistics)
+    if (parameter->statistic != statistics || parameter->frozen)
       continue;
     parameter->w = w + (parameter->offset - low);
     parameter->values = parameter->w;
@@ -151,7 +161,7 @@ static void pass_zero_padding(const struct trm_layer *layer, const struct trm_pa
   for (int p = 0; p < layer->parameters; p++) {
     const struct trm_parameter *parameter = &layer->parameter[p];
     const size_t unit = TRM_ALIGNMENT / sizeof(float), padding = (unit - parameter->count % unit) % unit;
-    if (!parameter->statistic && padding)
+    if (!parameter->statistic && !parameter->frozen && padding)
       pass->device->ops->fill(pass->device, parameter->g + parameter->count, 0, padding);
   }
 }
@@ -416,7 +426,8 @@ static void pass_recompute_segment(struct trm_model *model, const struct trm_pas
 static void pass_clear_gradients(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   for (int p = 0; p < layer->parameters; p++)
-    pass->device->ops->fill(pass->device, layer->parameter[p].g, 0, layer->parameter[p].count);
+    if (!layer->parameter[p].frozen)
+      pass->device->ops->fill(pass->device, layer->parameter[p].g, 0, layer->parameter[p].count);
 }
 
 void pass_choose_tied_gradient(struct trm_model *model, const struct trm_pass *pass)
@@ -430,9 +441,9 @@ void pass_choose_tied_gradient(struct trm_model *model, const struct trm_pass *p
 /* In the last accumulated pass, adds both contributions. */
 static void pass_add_tied_gradient(const struct trm_layer *layer, const struct trm_pass *pass)
 {
-  if (!layer->shared || !layer->tied_gradient || pass->more_passes)
-    return;
   const struct trm_parameter *weight = &layer->parameter[0];
+  if (!layer->shared || !layer->tied_gradient || pass->more_passes || weight->frozen)
+    return;
   const float *const both[] = {weight->g, layer->tied_gradient};
   pass->device->ops->sum(pass->device, &(struct trm_sum){
     .to = weight->g, .from = both, .count = 2, .n = weight->count});
@@ -452,7 +463,7 @@ static void pass_layer_backward_one(struct trm_model *model, const struct trm_pa
   const struct trm_layer *layer = &model->layer[i];
   if (!pass->input->rows && pass->beta == 0)
     pass_clear_gradients(layer, pass);
-  if (!pass->input->rows && pass->beta == 0 && layer->tied && layer->tied_gradient)
+  if (!pass->input->rows && pass->beta == 0 && layer->tied && layer->tied_gradient && !layer->tied->parameter[0].frozen)
     pass->device->ops->fill(pass->device, layer->tied_gradient, 0, layer->tied->parameter[0].count);
   if (layer->needs_dy && layer->from != TRM_FROM_NONE && pass_layer_runs(layer, pass))
     pass_layer_backward(model, pass, i);
@@ -464,7 +475,7 @@ static void pass_add_lane(const struct trm_layer *layer, trm_lane_ready *lane_re
   if (layer->low < layer->high)
     lane_ready(context, lane, layer->low, layer->high);
   for (int p = 0; p < layer->parameters; p++)
-    if (layer->parameter[p].statistic)
+    if (layer->parameter[p].statistic && !layer->parameter[p].frozen)
       lane_ready(context, lane, layer->parameter[p].offset, layer->parameter[p].offset + layer->parameter[p].count);
 }
 
@@ -499,7 +510,7 @@ static int pass_backward_layers(struct trm_model *model, const struct trm_pass *
       pass_hold(model, pass, i, TRM_ACQUIRE_BACKWARD, true);
     pass_layer_backward_all(model, inner, count, i, lane_ready, context);
     pass_add_tied_gradient(layer, pass);
-    if (layer->parameters && ready)
+    if (layer->low < layer->high && ready)
       TRM_CHECK(ready(context, layer->low, layer->high));
     pass_hold(model, pass, i, TRM_ACQUIRE_BACKWARD, false);
     if (pass->progress)

@@ -11,6 +11,8 @@ enum pass_phase { FORWARD, RECOMPUTE, BACKWARD };
 int pass_check(const struct trm_model *model, const struct trm_pass *pass);
 
 /* Returns the array at an offset of the plan. */
+/* The flat array of the weights in use; NULL: nothing is trained in this part. */
+float *pass_weights_in_use(const struct trm_model *model);
 void *pass_array(const struct trm_model *model, size_t offset);
 /* Returns the output of a layer that layer `reader` reads, or the batch. */
 const void *pass_value(const struct trm_model *model, const struct trm_pass *pass, int reader, int layer,

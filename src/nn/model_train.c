@@ -34,7 +34,7 @@ struct train_key {
   uint64_t seed, first_row;
   float scale, beta, smoothing;
   bool more_passes, weights_current, tied_gradient;
-  const float *w, *g; /* those in use: of the first parameter, of all */
+  const float *w, *g; /* those in use: flat arrays */
   const trm_bf16 *rounded;
   int slot, chunk;
 };
@@ -58,7 +58,6 @@ static bool train_has_tied_gradient(const struct trm_model *model)
 static void train_make_key(const struct trm_model *model, const struct trm_pass *pass, struct train_key *key)
 {
   const struct trm_input *input = pass->input;
-  const struct trm_parameter *parameter = trm_model_parameter(model, 0);
   memset(key, 0, sizeof *key);
   key->input.rows = input->rows;
   key->input.dense = input->dense;
@@ -74,7 +73,7 @@ static void train_make_key(const struct trm_model *model, const struct trm_pass 
   key->more_passes = pass->more_passes;
   key->weights_current = pass->weights_kept && model->own_current;
   key->tied_gradient = train_has_tied_gradient(model);
-  key->w = parameter ? parameter->w : NULL;
+  key->w = pass_weights_in_use(model);
   key->g = model->g;
   key->rounded = model->rounded;
   key->slot = model->current_slot;

@@ -288,7 +288,9 @@ void trainer_close_checkpoint(struct trainer *t)
 int trainer_init_or_resume(struct trainer *t)
 {
   t->saved_at = UINT64_MAX;
-  const int status = t->resume.path ? restart_resume(t) : restart_init_run(t);
+  int status = t->resume.path ? restart_resume(t) : restart_init_run(t);
+  if (status == TRM_OK)
+    status = trm_agree(t->comm, trm_model_load_frozen(&t->model));
   trainer_close_checkpoint(t);
   return status;
 }

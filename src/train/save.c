@@ -388,6 +388,16 @@ int trainer_save_memory(struct trainer *t)
   return TRM_OK;
 }
 
+/* Copies the trained weights of a flat array, and the frozen ones, to those of the whole model. */
+static void save_copy_weights(const struct trainer *t, const float *weights, float *to)
+{
+  for (int n = 0; n < trm_model_parameter_count(&t->model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&t->model, n);
+    memcpy(to + trm_model_parameter(&t->full_model, n)->offset, p->frozen ? p->frozen_w : weights + p->offset,
+           p->count * sizeof *to);
+  }
+}
+
 int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at)
 {
   const struct trm_strategy *s = &t->strategy;
@@ -407,12 +417,16 @@ int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point
     c->train_s = at->train_s;
     c->weights_only = 1;
     c->states = 1;
-    c->state[0] = weights;
     if (background) {
-      memcpy(t->saves.copy.state[0], weights, t->full_model.parameters * sizeof *weights);
+      save_copy_weights(t, weights, t->saves.copy.state[0]);
       save_begin(save);
     } else {
+      float *whole = t->model.frozen ? trm_alloc(t->full_model.parameters * sizeof *whole, "weights") : NULL;
+      if (whole)
+        save_copy_weights(t, weights, whole);
+      c->state[0] = whole ? whole : weights;
       status = save_write_now(save);
+      trm_free(whole);
     }
   }
   t->saves.pending = background;

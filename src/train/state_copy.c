@@ -46,10 +46,13 @@ size_t trm_state_copy_bytes(struct trm_comm *comm, const struct trm_model *model
 /* -- memory */
 
 /* True if all ranks that have elements to copy are in the node of rank 0. Collective over comm. */
-static bool copy_owners_are_near(const struct trm_strategy *strategy, struct trm_comm *comm, bool in_first_node)
+static bool copy_owners_are_near(const struct trm_state_copy *copy, struct trm_comm *comm, bool in_first_node)
 {
+  const struct trm_strategy *strategy = copy->strategy;
+  const bool has_frozen = copy->local_model->frozen && strategy->comm->rank == 0;
   struct trm_own_elements any;
-  int32_t near = strategy->ops->own && (in_first_node || !strategy->ops->own(strategy, 0, 0, &any));
+  int32_t near =
+    strategy->ops->own && (in_first_node || !(has_frozen || strategy->ops->own(strategy, 0, 0, &any)));
   comm->ops->allreduce(comm, &near, 1, TRM_INT32, TRM_MIN);
   return near;
 }
@@ -60,7 +63,7 @@ static void copy_share(struct trm_state_copy *copy, struct trm_comm *comm, bool 
   struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
   int32_t first = comm->rank, own = host_memory;
   node->ops->broadcast(node, &first, 1, TRM_INT32, 0);
-  own = own && copy_owners_are_near(copy->strategy, comm, first == 0);
+  own = own && copy_owners_are_near(copy, comm, first == 0);
   const size_t array = copy->model->parameters * sizeof(float);
   const size_t counters = ((size_t)node->size * sizeof *copy->copied + TRM_ALIGNMENT - 1) & -(size_t)TRM_ALIGNMENT;
   const size_t bytes = comm->rank == 0 ? counters + (size_t)copy->states * array : 0;
@@ -139,6 +142,11 @@ static void copy_part(struct trm_state_copy *copy, int state, const struct trm_p
   float *whole = copy->state[state] + trm_model_parameter(copy->model, part->number)->offset;
   const size_t end = part->offset + part->count;
   struct trm_own_elements own;
+  if (part->frozen) { /* the same on all ranks of the data axis */
+    if (strategy->comm->rank == 0)
+      copy_place(part, 0, part->count, touch ? NULL : trm_frozen_state(strategy, state, part), whole);
+    return;
+  }
   for (size_t at = part->offset; at < end && strategy->ops->own(strategy, state, at, &own) && own.low < end;
        at = own.high) {
     own.high = own.high < end ? own.high : end;

@@ -24,7 +24,7 @@ static void step_reduce_partial_gradients(struct trainer *t, size_t low, size_t 
 {
   for (int n = 0; t->tensor && n < trm_model_parameter_count(&t->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&t->model, n);
-    if (p->gradient_partial && p->offset >= low && p->offset < high)
+    if (p->gradient_partial && !p->frozen && p->offset >= low && p->offset < high)
       trm_axis_allreduce(t->tensor, p->g, p->count, TRM_VALUES_F32);
   }
 }

@@ -157,6 +157,7 @@ static int train_create_models(struct trainer *t)
     .tensor_rank = t->grid->coord[TRM_AXIS_TENSOR],
     .tensor_size = t->grid->size[TRM_AXIS_TENSOR],
     .sequence_parallel = o->parallel.sequence,
+    .freeze = o->model_freeze,
   };
   int status = trainer_stages_partition(t, &part);
   if (status == TRM_OK)
@@ -166,6 +167,9 @@ static int train_create_models(struct trainer *t)
   if (status == TRM_OK)
     status = trm_model_set_loss_chunk(&t->model, (size_t)o->train.loss_chunk);
   TRM_CHECK(trm_agree(t->comm, status));
+  if (t->model.frozen_count)
+    trm_info("model.freeze: %d of %d parameters, %zu of %zu values, are not trained", t->model.frozen_count,
+             trm_model_parameter_count(&t->full_model), t->model.frozen_size, trm_model_size(&t->full_model));
   if (part.tensor_size > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");
     trm_axis_open(t->tensor, t->grid->axis[TRM_AXIS_TENSOR], t->modules->device);
@@ -341,7 +345,7 @@ static int train_set_up(struct trainer *t)
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, &t->model));
-  const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
+  const double flop = trm_model_train_flop(&t->model);
   TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));

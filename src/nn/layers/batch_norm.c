@@ -34,11 +34,17 @@ static int batch_norm_create(struct trm_layer *layer, const struct trm_arguments
   return trm_argument_bool(layer, arguments, "sync", &s->sync);
 }
 
+/* True if the statistics are frozen: training, too, normalizes by them. */
+static bool batch_norm_is_fixed(const struct trm_layer *layer)
+{
+  return layer->parameter[MEAN].frozen;
+}
+
 static void batch_norm_set_channels(struct trm_layer *layer)
 {
   const size_t c = layer->in.size[0];
   layer->workspace_fixed = PARTS * 2 * c + 2;
-  layer->batch_sums = ((const struct batch_norm *)layer->settings)->sync ? 2 * c + 1 : 0;
+  layer->batch_sums = ((const struct batch_norm *)layer->settings)->sync && !batch_norm_is_fixed(layer) ? 2 * c + 1 : 0;
 }
 
 static int batch_norm_shape(struct trm_layer *layer)
@@ -167,7 +173,7 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
   const size_t b = layer->rows;
   struct trm_batch_norm norm = batch_norm_of(layer, 1);
   const float *mean = p[MEAN].w, *square = p[VARIANCE].w;
-  if (pass->training) {
+  if (pass->training && !batch_norm_is_fixed(layer)) {
     if (batch_norm_is_synced(layer, pass))
       norm.counted = batch_norm_batch_count(layer, work);
     else
@@ -181,10 +187,37 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
     .type = layer->values});
 }
 
+/* Backward of y = z * w + bias where z is linear in x: the gradient of x has no part through the statistics. */
+static void batch_norm_backward_fixed(struct trm_layer *layer, const struct trm_pass *pass, const void *x,
+                                      const void *dy, void *dx, float *work)
+{
+  const struct trm_device_ops *ops = pass->device->ops;
+  const struct trm_parameter *p = layer->parameter;
+  const struct trm_batch_norm norm = batch_norm_of(layer, 1); /* the variance is a mean already */
+  float *sums = batch_norm_workspace(layer, work, SUMS), *zeros = batch_norm_workspace(layer, work, BATCH_SUMS);
+  ops->fill(pass->device, zeros, 0, 2 * norm.channels);
+  if (!p[GAIN].frozen || !p[BIAS].frozen) {
+    ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
+      .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .dy = dy, .sums = sums, .b = layer->rows,
+      .type = layer->values});
+    ops->batch_norm_gradients(pass->device, &(struct trm_batch_norm_gradients){
+      .bn = norm, .sums = sums, .moments = zeros, .share = 0, .beta = pass->beta, .dw = p[GAIN].g, .db = p[BIAS].g,
+      .dmean = p[MEAN].g, .dvariance = p[VARIANCE].g});
+  }
+  if (dx)
+    ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
+      .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .w = p[GAIN].w, .dy = dy, .sums = zeros,
+      .dx = dx, .b = layer->rows, .type = layer->values});
+}
+
 static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
                                 const void *dy, void *dx, float *work)
 {
   (void)y;
+  if (batch_norm_is_fixed(layer)) {
+    batch_norm_backward_fixed(layer, pass, x, dy, dx, work);
+    return;
+  }
   const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *p = layer->parameter;
   const size_t b = layer->rows;

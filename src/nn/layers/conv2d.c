@@ -72,9 +72,12 @@ static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass
   (void)y, (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
   const struct trm_device_ops *ops = pass->device->ops;
-  ops->conv2d_backward_weights(pass->device, &(struct trm_conv2d_backward_weights){
-    .conv = conv, .x = x, .dy = dy, .beta = pass->beta, .dw = layer->parameter[WEIGHT].g,
-    .db = conv2d_has_bias(layer) ? layer->parameter[BIAS].g : NULL, .b = layer->rows, .type = layer->values});
+  const struct trm_parameter *weight = &layer->parameter[WEIGHT];
+  const struct trm_parameter *bias = conv2d_has_bias(layer) ? &layer->parameter[BIAS] : NULL;
+  if (!weight->frozen || (bias && !bias->frozen))
+    ops->conv2d_backward_weights(pass->device, &(struct trm_conv2d_backward_weights){
+      .conv = conv, .x = x, .dy = dy, .beta = pass->beta, .dw = weight->g,
+      .db = bias && !bias->frozen ? bias->g : NULL, .b = layer->rows, .type = layer->values});
   if (dx)
     ops->conv2d_backward_data(pass->device, &(struct trm_conv2d_backward_data){
       .conv = conv, .dy = dy, .w = layer->parameter[WEIGHT].values, .dx = dx, .b = layer->rows, .type = layer->values});

@@ -144,8 +144,10 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
   struct trm_device *device = pass->device;
   const size_t r = trm_layer_rows(layer), k = trm_layer_width(layer), n = linear_units(layer);
   const struct trm_parameter *weight = linear_weight(layer), *bias = linear_bias(layer);
-  float *dw = layer->tied_gradient ? layer->tied_gradient : weight->g;
-  if (!layer->sparse_input) {
+  float *dw = weight->frozen ? NULL : layer->tied_gradient ? layer->tied_gradient : weight->g;
+  if (bias && bias->frozen)
+    bias = NULL;
+  if (!layer->sparse_input && dw) {
     const struct trm_linear_backward call = {
       .x = x, .w = weight->values, .dy = dy, .beta = pass->beta, .dw = dw, .db = bias ? bias->g : NULL, .dx = dx,
       .through = layer->fused.through, .kind = layer->fused.activation, .u = layer->fused.u, .b = r, .n = n, .k = k,
@@ -156,8 +158,14 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
       device->ops->linear_backward(device, &call);
     return;
   }
-  device->ops->csr_backward(device, &(struct trm_csr_backward){
-    .x = pass->input->csr, .dy = dy, .beta = pass->beta, .dw = dw, .n = n, .type = layer->values});
+  if (dw)
+    device->ops->csr_backward(device, &(struct trm_csr_backward){
+      .x = pass->input->csr, .dy = dy, .beta = pass->beta, .dw = dw, .n = n, .type = layer->values});
+  else if (dx)
+    device->ops->linear_backward(device, &(struct trm_linear_backward){
+      .x = x, .w = weight->values, .dy = dy, .dx = dx, .through = layer->fused.through,
+      .kind = layer->fused.activation, .u = layer->fused.u, .b = r, .n = n, .k = k, .ld = linear_output_ld(layer),
+      .type = layer->values});
   if (bias)
     device->ops->bias_backward(device, &(struct trm_bias_backward){
       .dy = dy, .beta = pass->beta, .db = bias->g, .b = r, .n = n, .type = layer->values});

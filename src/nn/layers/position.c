@@ -124,8 +124,9 @@ static void position_backward(struct trm_layer *layer, const struct trm_pass *pa
 {
   (void)x, (void)y, (void)work;
   const size_t b = layer->rows, n = trm_shape_count(&layer->in);
-  pass->device->ops->bias_backward(pass->device, &(struct trm_bias_backward){
-    .dy = dy, .beta = pass->beta, .db = layer->parameter[0].g, .b = b, .n = n, .type = layer->values});
+  if (!layer->parameter[0].frozen)
+    pass->device->ops->bias_backward(pass->device, &(struct trm_bias_backward){
+      .dy = dy, .beta = pass->beta, .db = layer->parameter[0].g, .b = b, .n = n, .type = layer->values});
   if (dx && dx != dy)
     pass->device->ops->copy(pass->device, dx, dy, b * n * trm_value_bytes(layer->values));
 }
