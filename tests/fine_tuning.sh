@@ -183,4 +183,26 @@ refuses 'matches some of the statistics of layer 1 \(batch_norm\)' --model.freez
 refuses 'model.freeze: matches every parameter' --model.freeze=layer
 refuses 'model.freeze: matches no parameter; the first one is called layer0.weight' --model.freeze=head
 pass "frozen statistics"
+
+# -- groups in layouts: other updates than without, the same everywhere
+config=deeper.yaml
+groups=("--optim.groups=bias|ln_: decay=0; wte: rate=0; ^h\.2\.: rate=3" --optim.l2=0.1)
+run 1 groups "${groups[@]}"
+run 2 groups-stages "${groups[@]}" --parallel.pipeline=2
+equal groups groups-stages
+for layout in "2 tensor --parallel.tensor=2" "2 sharded --parallel.zero=3"; do
+  read -r ranks name options <<< "$layout"
+  # shellcheck disable=SC2086
+  run "$ranks" "groups-$name" "${groups[@]}" $options
+  worst=$("$COMPARE" groups/checkpoints/last.h5 "groups-$name/checkpoints/last.h5") && at_least 1e-5 "$worst" ||
+    fail "groups-$name: weights differ by $worst"
+done
+export_of groups groups.safetensors
+[ "$(tensors groups.safetensors | grep wte)" = "$(grep wte still.txt)" ] || fail "wte has moved at a rate of 0"
+refuses "optim.groups: 'rate' is not rate=F or decay=F" '--optim.groups=wte: rate'
+refuses "optim.groups: 'wte' is not PATTERN: rate=F decay=F" --optim.groups=wte
+refuses "optim.groups: 'ln_' matches no parameter that no earlier group has" \
+  '--optim.groups=.: rate=1; ln_: rate=2'
+refuses "optim.groups: lars takes no decay=F" --optim.name=lars '--optim.groups=wte: decay=0'
+pass "parameter groups"
 finish

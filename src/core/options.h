@@ -34,7 +34,7 @@ struct trm_optim_options {
   enum trm_lr_schedule schedule;
   double rate, adamw_rate, momentum, beta1, beta2, epsilon, l2, decay, clip, warmup, gamma, final, trust, ema;
   bool decay_all;
-  char *milestones;
+  char *milestones, *groups;
 };
 struct trm_parallel_options {
   int64_t data, pipeline, tensor, zero, threads, chunks;

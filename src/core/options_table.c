@@ -77,6 +77,8 @@ const struct trm_option trm_option_table[] = {
   REAL(optim.l2, "0", 0, INFINITY, "L2 regularization: l2 * w is added to the gradient"),
   REAL(optim.decay, "0", 0, INFINITY, "adamw, nadamw, lamb, muon: decoupled weight decay"),
   BOOL(optim.decay_all, "no", "decay biases and the gains of normalization, too (optim.decay; lars: optim.l2)"),
+  TEXT(optim.groups, "",
+       "factors of rate and decay for parameters by name: \"bias|norm: decay=0; ^head: rate=10\" (first match)"),
   REAL(optim.trust, "0.001", 0, INFINITY, "lars: trust coefficient"),
   REAL(optim.clip, "0", 0, INFINITY, "largest global norm of the gradient (0: no clipping)"),
   REAL(optim.ema, "0", 0, 0.9999999,

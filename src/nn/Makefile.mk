@@ -8,6 +8,7 @@ libtrireme_la_SOURCES += \
 	src/nn/fusion.c \
 	src/nn/fusion.h \
 	src/nn/graph.c \
+	src/nn/groups.c \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
 	src/nn/layers/add.c \

@@ -128,6 +128,11 @@ int trm_model_set_values(struct trm_model *model, enum trm_value_type values);
  * evaluation alone has all scores. Fails if the last layer does not compute each row by itself. */
 int trm_model_set_loss_chunk(struct trm_model *model, size_t rows);
 
+/* Sets the factors of the tensors' rates and decays by optim.groups: "PATTERN: rate=F decay=F; ...", of which a
+ * parameter is in the first whose pattern matches its name. full: the whole model, whose names count. TRM_USAGE: a group
+ * is malformed or has no parameter. Before trm_optimizer_create. */
+int trm_model_set_groups(struct trm_model *model, const struct trm_model *full, const char *text);
+
 /* Tokens per sample given by the text; 0: as many as the data has, or the text is wrong. */
 size_t trm_model_context(const char *text);
 

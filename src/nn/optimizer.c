@@ -85,6 +85,9 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
                                       .ema = o->ema,
                                       .error_feedback = options->parallel.error_feedback,
                                       .decay_all = o->decay_all};
+  for (int t = 0; model && t < model->tensors && u.rule == TRM_UPDATE_LARS; t++)
+    if (model->tensor[t].grouped && (model->tensor[t].decay < 1 || model->tensor[t].decay > 1))
+      return trm_error(TRM_USAGE, "optim.groups: lars takes no decay=F: its ratios are computed with one optim.l2");
   if (model) {
     optimizer->tensor = model->tensor;
     optimizer->tensors = model->tensors;
@@ -187,6 +190,11 @@ static struct trm_update_run optim_tensor_run(const struct trm_optimizer *optimi
     run.decay = 0;
     if (hyper->rule == TRM_UPDATE_LARS)
       run.l2 = 0;
+  }
+  if (optimizer->tensor[t].grouped) {
+    run.rate *= optimizer->tensor[t].rate;
+    run.l2 *= optimizer->tensor[t].decay;
+    run.decay *= optimizer->tensor[t].decay;
   }
   if (ratio)
     run.rate *= ratio[t];

@@ -22,6 +22,8 @@
  * Before the rule: g = clip scale * gradient + l2 * w. Decoupled decay (optim.decay) is for adamw, nadamw,
  * lamb and muon, which has no l2.
  *
+ * A tensor may have factors of rate and decay (optim.groups): its rule is that of a parameter group in PyTorch.
+ *
  * Tensors of one dimension, which are biases and the gains of normalization, are left out of decoupled decay and of
  * lars' l2, unless optim.decay_all asks for them; lars and lamb give them the ratio 1. The l2 of the other rules is for
  * all, as PyTorch's weight_decay is.
@@ -70,6 +72,8 @@ struct trm_tensor {
   size_t columns;     /* as a matrix, its first dimension by the others: elements of a row */
   size_t padding;     /* elements at its end whose weights and gradients stay 0 */
   float momentum;     /* of a statistic: the weight of a batch's moment */
+  bool grouped;       /* in a group of optim.groups: */
+  float rate, decay;  /* its factors of the learning rate, and of l2 and decay */
   bool vector;        /* one dimension at most */
   bool hidden;        /* a hidden matrix, see muon */
   bool replica;       /* counted in norms by another rank with the same elements */

@@ -344,6 +344,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
+  TRM_CHECK(trm_model_set_groups(&t->model, &t->full_model, t->options->optim.groups));
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, &t->model));
   const double flop = trm_model_train_flop(&t->model);
   TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));

@@ -12,6 +12,7 @@ A file is a sequence of entries; lines that begin with '#' are comments:
 """
 import copy
 import os
+import re
 import sys
 
 import torch
@@ -217,6 +218,27 @@ class Muon:
         torch.Tensor.bfloat16 = bfloat16
 
 
+def grouped(model, settings):
+    """The optimizer with a group for each parameter, whose factors are those of the first pattern of groups in its name;
+    and these factors of the rate."""
+    def factors(name):
+        for group in settings["groups"].split(";"):
+            pattern, _, values = group.strip().rpartition(":")
+            if re.search(pattern, name):
+                return {k: float(v) for k, v in (value.split("=") for value in values.split())}
+        return {}
+    optimizer = optimizer_of(model.parameters(), {k: v for k, v in settings.items() if k != "groups"})
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    base, groups, rates = optimizer.param_groups[0], [], []
+    for name, p in model.named_parameters():
+        number, kind = name.split(".")
+        factor = factors(f"layer{number}.{kind}")
+        groups.append({"params": [p], "weight_decay": decays[id(p)] * factor.get("decay", 1)})
+        rates.append(factor.get("rate", 1))
+    rest = {k: v for k, v in base.items() if k not in ("params", "weight_decay")}
+    return type(optimizer)([{**rest, **group} for group in groups]), rates
+
+
 def optimizer_of(parameters, settings):
     name, rate, l2, decay = settings["name"], settings["lr"], settings.get("l2", 0), settings.get("decay", 0)
     epsilon, decay_all = settings.get("epsilon", 1e-8), settings.get("decay_all") == "yes"
@@ -266,6 +288,14 @@ TRAINING = [  # (optimizer, schedule, warm-up steps, activation, loss)
     (dict(name="nadamw", lr=0.03, epsilon=1e-6), "constant", 0, "gelu", "mean_squared_error"),
     (dict(name="muon", lr=0.02, adamw_lr=0.01, decay=0.1, clip=0.3), "cosine", 3, "tanh", "softmax_cross_entropy"),
     (dict(name="muon", lr=0.05, adamw_lr=0.001, momentum=0.9), "constant", 0, "gelu", "mean_squared_error"),
+    (dict(name="momentum", lr=0.2, momentum=0.9, l2=0.05, clip=0.3, groups="bias: decay=0; ^layer4: rate=3 decay=0.5"),
+     "cosine", 3, "gelu", "softmax_cross_entropy"),
+    (dict(name="adam", lr=0.02, l2=0.1, groups="^layer0: rate=0.1; bias$: rate=2 decay=0"), "step 0.5,0.75", 0, "tanh",
+     "mean_squared_error"),
+    (dict(name="adamw", lr=0.02, decay=0.3, groups="^layer(0|2)[.]: rate=0; weight: rate=2 decay=2"), "linear", 4, "tanh",
+     "softmax_cross_entropy"),
+    (dict(name="adagrad", lr=0.1, l2=0.05, groups="4.weight: rate=4 decay=3"), "constant", 0, "gelu", "logistic"),
+    (dict(name="nadamw", lr=0.02, decay=0.3, groups="weight: rate=0.5 decay=3"), "constant", 0, "gelu", "hinge"),
 ]
 
 
@@ -285,7 +315,10 @@ def training(writer):
         writer.array("x", x)
         writer.array("targets", t)
         writer.parameters("", model, lambda p: p)
-        optimizer, values = optimizer_of(model.parameters(), settings), []
+        optimizer, values = optimizer_of(model.parameters(), settings) if "groups" not in settings else None, []
+        factors = []
+        if "groups" in settings:
+            optimizer, factors = grouped(model, settings)
         average = copy.deepcopy(model)
         for step in range(steps):
             rows = slice(step % batches * batch, (step % batches + 1) * batch)
@@ -294,8 +327,8 @@ def training(writer):
             value.backward()
             if "clip" in settings:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
-            for group in optimizer.param_groups:
-                group["lr"] = rates[step]
+            for number, group in enumerate(optimizer.param_groups):
+                group["lr"] = rates[step] * (factors[number] if factors else 1)
             optimizer.step()
             keep = min(settings.get("ema", 0), (2 + step) / (11 + step))
             for a, p in zip(average.parameters(), model.parameters()):

@@ -141,6 +141,7 @@ void reference_run_open(struct reference_run *run, const struct reference *r, st
       CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
     }
   const struct trm_model *model = &c->model;
+  CU_ASSERT_EQUAL_FATAL(trm_model_set_groups(&c->model, model, run->options.optim.groups), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&run->optimizer, &run->options, model), TRM_OK);
   run->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
                                         .comm = trm_comm_self(),
