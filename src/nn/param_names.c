@@ -90,34 +90,37 @@ static bool param_names_gpt2(struct name_cursor *n)
 
 /* -- convolutional networks in torchvision */
 
-/* conv batch_norm relu conv batch_norm, with the identity or conv batch_norm as shortcut; add relu */
-static bool param_names_resnet_block(struct name_cursor *n, int stage, int block, bool projects)
+/* conv batch_norm relu conv batch_norm, of a bottleneck relu conv batch_norm, with the identity or conv batch_norm as
+ * shortcut; add relu */
+static bool param_names_resnet_block(struct name_cursor *n, int stage, int block, int convolutions, bool projects)
 {
-  if (!param_names_assign(n, "conv2d", "layer%d.%d.conv1", stage, block) ||
-      !param_names_assign(n, "batch_norm", "layer%d.%d.bn1", stage, block) || !param_names_skip(n, "relu") ||
-      !param_names_assign(n, "conv2d", "layer%d.%d.conv2", stage, block) ||
-      !param_names_assign(n, "batch_norm", "layer%d.%d.bn2", stage, block))
-    return false;
+  for (int c = 1; c <= convolutions; c++)
+    if ((c > 1 && !param_names_skip(n, "relu")) ||
+        !param_names_assign(n, "conv2d", "layer%d.%d.conv%d", stage, block, c) ||
+        !param_names_assign(n, "batch_norm", "layer%d.%d.bn%d", stage, block, c))
+      return false;
   if (projects && (!param_names_assign(n, "conv2d", "layer%d.%d.downsample.0", stage, block) ||
                    !param_names_assign(n, "batch_norm", "layer%d.%d.downsample.1", stage, block)))
     return false;
   return param_names_skip(n, "add") && param_names_skip(n, "relu");
 }
 
-/* Stages after the first start with a projection shortcut. */
+/* Stages start with a projection shortcut, the first one only of bottlenecks. */
 static bool param_names_resnet(struct name_cursor *n)
 {
   if (!param_names_assign(n, "conv2d", "conv1") || !param_names_assign(n, "batch_norm", "bn1") ||
       !param_names_skip(n, "relu"))
     return false;
   param_names_skip(n, "max_pool");
-  for (int stage = 1, block = 0; !param_names_next_is(n, 0, "global_avg_pool"); block++) {
-    const bool projects = param_names_next_is(n, 5, "conv2d");
+  const bool bottlenecks = param_names_next_is(n, 5, "relu");
+  const int convolutions = bottlenecks ? 3 : 2;
+  for (int stage = bottlenecks ? 0 : 1, block = 0; !param_names_next_is(n, 0, "global_avg_pool"); block++) {
+    const bool projects = param_names_next_is(n, 3 * convolutions - 1, "conv2d");
     if (projects) {
       stage++;
       block = 0;
     }
-    if (!param_names_resnet_block(n, stage, block, projects))
+    if (!param_names_resnet_block(n, stage, block, convolutions, projects))
       return false;
   }
   return param_names_skip(n, "global_avg_pool") && param_names_assign(n, "linear", "fc") &&

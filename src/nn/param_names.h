@@ -4,7 +4,8 @@
  *                           h.N.mlp.c_proj, ln_f, and lm_head.weight where the head is not tied. The weights of linear
  *                           layers are (in, out) there. With or without "transformer." in front.
  *   ResNet (torchvision)    conv1, bn1, layerL.B.conv1, .bn1, .conv2, .bn2, .downsample.0, .downsample.1, fc, for any
- *                           residual network of basic blocks: resnet18, and resnet20 to 110 alike
+ *                           residual network of basic blocks or of bottlenecks: resnet18, 34, 50,
+ *                           and resnet20 to 110 alike
  *   VGG (torchvision)       features.N, classifier.N: layer N before and after flatten, for any list of convolutions,
  *                           flatten and linear layers: vgg11, lenet5
  *   any other model         its own names, as in a checkpoint: layerN.weight, N the item in the model's text

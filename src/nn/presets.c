@@ -107,15 +107,43 @@ static int presets_expand_resnet(const struct trm_item *item, const struct trm_i
   return TRM_OK;
 }
 
-/* He et al. 2016, for large images, as torchvision's resnet18: a 7 x 7 convolution and pooling, then four stages of two
- * blocks. */
-static int presets_expand_resnet18(const struct trm_item *item, const struct trm_input_spec *spec, char **to)
+/* 1 x 1, 3 x 3 and 1 x 1 convolutions, the last with four times the units, and the stride in the second, as torchvision
+ * has it (He et al. 2016 have it in the first); shortcuts as in basic blocks. */
+static void presets_bottleneck_block(char **to, size_t units, int stride, bool identity)
 {
+  trm_append(to, " | mark %s | conv2d %zu 1 bias=no init=he | batch_norm | relu | conv2d %zu 3 ",
+             identity ? "a" : "in", units, units);
+  if (stride != 1)
+    trm_append(to, "stride=%d ", stride);
+  trm_append(to, "pad=1 bias=no init=he | batch_norm | relu | conv2d %zu 1 bias=no init=he | batch_norm", 4 * units);
+  if (identity)
+    trm_append(to, " | add a | relu");
+  else
+    trm_append(to, " | mark out | at in | conv2d %zu 1 stride=%d bias=no init=he | batch_norm | add out | relu",
+               4 * units, stride);
+}
+
+/* He et al. 2016, for large images, as torchvision's: a 7 x 7 convolution and pooling, then four stages of blocks. */
+static int presets_expand_large_resnet(const struct trm_item *item, const struct trm_input_spec *spec, char **to)
+{
+  static const struct {
+    const char *name;
+    int blocks[4];
+    bool bottleneck;
+  } sizes[] = {{"resnet18", {2, 2, 2, 2}, false}, {"resnet34", {3, 4, 6, 3}, false}, {"resnet50", {3, 4, 6, 3}, true}};
+  int size = 0;
   TRM_CHECK(presets_check_images(item, spec, 32));
+  while (strcmp(sizes[size].name, item->word[0]) != 0)
+    size++;
   trm_append(to, "conv2d 64 7 stride=2 pad=3 bias=no init=he | batch_norm | relu | max_pool 3 stride=2 pad=1");
   for (int stage = 0; stage < 4; stage++)
-    for (int b = 0; b < 2; b++)
-      presets_basic_block(to, (size_t)64 << stage, stage && !b ? 2 : 1, !stage || b);
+    for (int b = 0; b < sizes[size].blocks[stage]; b++) {
+      const int stride = stage && !b ? 2 : 1;
+      if (sizes[size].bottleneck)
+        presets_bottleneck_block(to, (size_t)64 << stage, stride, b);
+      else
+        presets_basic_block(to, (size_t)64 << stage, stride, !stage || b);
+    }
   trm_append(to, " | global_avg_pool | linear %zu", spec->classes);
   return TRM_OK;
 }
@@ -262,7 +290,9 @@ const struct trm_preset trm_preset_table[] = {
   {"resnet44", presets_expand_resnet, NULL},
   {"resnet56", presets_expand_resnet, NULL},
   {"resnet110", presets_expand_resnet, NULL},
-  {"resnet18", presets_expand_resnet18, NULL},
+  {"resnet18", presets_expand_large_resnet, NULL},
+  {"resnet34", presets_expand_large_resnet, NULL},
+  {"resnet50", presets_expand_large_resnet, NULL},
   {"vgg11", presets_expand_vgg11, NULL},
   {"gpt", presets_expand_gpt, presets_gpt_context},
   {"gpt2-124m", presets_expand_gpt, presets_gpt_context},

@@ -94,7 +94,7 @@ def check_images():
             file[split + "/x"], file[split + "/y"] = images, numpy.arange(12, dtype="i4") % 10
     x = torch.from_numpy(images)
     for name, make in ("resnet18", lambda: torchvision.models.resnet18(num_classes=10)), ("resnet20", Cifar), \
-            ("vgg11", vgg11):
+            ("resnet50", lambda: torchvision.models.resnet50(num_classes=10)), ("vgg11", vgg11):
         checkpoint = train(name, "images.h5", "--train.steps=2", "--optim.lr=0.01")
         trireme("export", checkpoint, "--format=safetensors", "--out=ours.safetensors")
         model = make().eval()

@@ -118,6 +118,7 @@ static void test_presets(void)
     {"lenet5", &mnist, 61706, 5},          {"resnet20", &cifar, 272474, 20},       {"resnet32", &cifar, 466906, 32},
     {"resnet44", &cifar, 661338, 44},      {"resnet56", &cifar, 855770, 56},       {"resnet110", &cifar, 1730714, 110},
     {"resnet18", &imagenet, 11689512, 18}, {"vgg11", &imagenet, 132863336, 11},    {"resnet20", &mnist, 272186, 20},
+    {"resnet34", &imagenet, 21797672, 34}, {"resnet50", &imagenet, 25557032, 18}, /* 3 x 3 and larger */
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trm_model model;

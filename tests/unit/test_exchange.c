@@ -38,6 +38,11 @@ static void test_names(void)
     {"resnet18", &photos, "resnet", "layer1.running_var", "bn1.running_var", false},
     {"resnet18", &photos, "resnet", "layer20.weight", NULL, false},
     {"resnet20", &photos, "resnet", "layer4.weight", "layer1.0.conv1.weight", false},
+    {"resnet34", &photos, "resnet", "layer5.weight", "layer1.0.conv1.weight", false},
+    {"resnet50", &photos, "resnet", "layer5.weight", "layer1.0.conv1.weight", false},
+    {"resnet50", &photos, "resnet", "layer11.weight", "layer1.0.conv3.weight", false},
+    {"resnet50", &photos, "resnet", "layer15.weight", "layer1.0.downsample.0.weight", false},
+    {"resnet50", &photos, "resnet", "layer20.weight", "layer1.1.conv1.weight", false},
     {"vgg11", &photos, "vgg", "layer0.weight", "features.0.weight", false},
     {"vgg11", &photos, "vgg", "layer18.bias", "features.18.bias", false},
     {"vgg11", &photos, "vgg", "layer22.weight", "classifier.0.weight", false},
@@ -76,8 +81,9 @@ static void test_names(void)
 /* Names of a model's parameters are unique and map back to their parameters. */
 static void test_names_differ(void)
 {
-  static const struct nn_example more[] = {{"resnet18", "auto", &photos, false}, {"resnet56", "auto", &photos, false},
-                                           {"vgg11", "auto", &photos, false}, {NULL, NULL, NULL, false}};
+  static const struct nn_example more[] = {{"resnet18", "auto", &photos, false}, {"resnet50", "auto", &photos, false},
+                                           {"resnet56", "auto", &photos, false}, {"vgg11", "auto", &photos, false},
+                                           {NULL, NULL, NULL, false}};
   const struct nn_example *const lists[] = {nn_examples, more};
   for (int list = 0; list < 2; list++)
     for (const struct nn_example *e = lists[list]; e->text; e++) {
