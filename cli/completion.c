@@ -94,7 +94,8 @@ static void completion_print_tables(FILE *out)
   completion_walk(out, &all_commands, completion_members);
   fputs("    *) return 1 ;;\n  esac\n}\n_trireme_flags() { # COMMAND\n  case $1 in\n", out);
   completion_walk(out, &all_commands, completion_flags);
-  fputs("  esac\n}\n_trireme_values() { # \"COMMAND --NAME\": fails if the value is a text or a number\n  case $1 in\n", out);
+  fputs("  esac\n}\n_trireme_values() { # \"COMMAND --NAME\": fails if the value is a text or a number\n", out);
+  fputs("  case $1 in\n", out);
   completion_walk(out, &all_commands, completion_flag_values);
   for (const struct trm_option *row = trm_option_table; row->name; row++)
     if (completion_word(row, 0)) {

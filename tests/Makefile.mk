@@ -135,7 +135,8 @@ tests_unit_test_random_SOURCES = tests/unit/test_random.c $(trm_program_extra)
 tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_thread_level_SOURCES = tests/unit/test_thread_level.c $(trm_program_extra)
 tests_unit_test_shares_SOURCES = tests/unit/test_shares.c $(trm_program_extra)
-tests_unit_test_event_file_SOURCES = tests/unit/test_event_file.c tests/unit/messages.h $(trm_program_extra)
+tests_unit_test_event_file_SOURCES = tests/unit/test_event_file.c tests/unit/messages.h \
+	$(trm_program_extra)
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_sweep_SOURCES = tests/unit/test_sweep.c tests/unit/messages.h cli/sweep.h cli/sweep_axes.c \

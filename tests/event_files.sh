@@ -43,8 +43,8 @@ else
   "$TRIREME" train "${train[@]}" --run.dir=runs/part --run.checkpoint_every=10 --run.keep=9 --train.steps=30 \
     --log.tensorboard=tb > log 2>&1 || { cat log; fail "a first part"; }
   events tb/part
-  "$TRIREME" train "${train[@]}" --train.steps=45 --run.dir=runs/part --run.resume="$(echo runs/part/checkpoints/step-*20.h5)" \
-    --log.tensorboard=tb > log 2>&1 || { cat log; fail "resuming"; }
+  "$TRIREME" train "${train[@]}" --train.steps=45 --log.tensorboard=tb --run.dir=runs/part \
+    --run.resume="$(echo runs/part/checkpoints/step-*20.h5)" > log 2>&1 || { cat log; fail "resuming"; }
   files=2 events tb/part
   pass "a run in parts, in a folder of runs"
   "$TRIREME" train "${train[@]}" --train.epochs=2 --run.dir=runs/async --strategy.name=asgd --simulate.workers=4 \
@@ -65,7 +65,8 @@ run=$(echo mlruns/*/*/meta.yaml)
 [ -f "$run" ] || fail "not one run in the store: $run"
 run=${run%/meta.yaml}
 [ "$(cat "$run/params/optim.lr")" = 0.1 ] && [ "$(cat "$run/params/train.epochs")" = 2 ] || fail "parameters of the run"
-[ "$(cat "$run/tags/mlflow.runName")" = first ] && [ "$(cat "$run/tags/trireme.status")" = done ] || fail "tags of the run"
+[ "$(cat "$run/tags/mlflow.runName")" = first ] && [ "$(cat "$run/tags/trireme.status")" = done ] ||
+  fail "tags of the run"
 grep -q '^status: 3$' "$run/meta.yaml" || fail "a finished run is not FINISHED"
 awk -v want="$(sed -n 's/.*"loss":\([^,]*\),.*/\1/p' first/metrics.jsonl | tr '\n' ' ')" '
   NF != 3 || $1 !~ /^[0-9]+$/ { exit 1 } { all = all $2 " " } END { exit all != want }' "$run/metrics/loss" ||

@@ -41,7 +41,8 @@ pass "the commands of trireme.def have no error of syntax"
 if command -v dpkg-parsechangelog > /dev/null; then
   [ "$(dpkg-parsechangelog -l"$top/packaging/debian/changelog" -SVersion 2> log)" = "$version" ] && [ ! -s log ] ||
     { cat log; fail "packaging/debian/changelog"; }
-  make -n -f "$top/packaging/debian/rules" override_dh_auto_configure > log 2>&1 || { cat log; fail "packaging/debian/rules"; }
+  make -n -f "$top/packaging/debian/rules" override_dh_auto_configure > log 2>&1 ||
+    { cat log; fail "packaging/debian/rules"; }
   pass "Debian's tools read the files"
 else
   echo "SKIPPED: Debian's files (no dpkg-parsechangelog)"

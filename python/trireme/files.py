@@ -53,7 +53,8 @@ def _open(path, wanted):
     except OSError as e:
         raise ReadError(f"{path}: {e.strerror}") from e
     if head == ENCRYPTED:
-        raise ReadError(f"{path}: encrypted; trireme key decrypt {path} --out=PLAIN.h5 --security.key=... makes a plain file")
+        raise ReadError(f"{path}: encrypted; trireme key decrypt {path} --out=PLAIN.h5 --security.key=... makes a plain "
+                        "file")
     try:
         file = h5py.File(path, "r")
     except OSError as e:

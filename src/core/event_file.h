@@ -1,5 +1,5 @@
-/* TensorBoard's event files: TFRecord frames (length, data, each with a masked CRC-32C) of protobuf messages. Written by
- * rank 0 while a run trains (log.tensorboard), and from metrics.jsonl of a finished one (trireme report). */
+/* TensorBoard's event files: TFRecord frames (length, data, each with a masked CRC-32C) of protobuf messages. Written
+ * by rank 0 while a run trains (log.tensorboard), and from metrics.jsonl of a finished one (trireme report). */
 #pragma once
 
 #include <stddef.h>
