@@ -1,4 +1,7 @@
 /* TensorBoard's event files of runs: a folder for each. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "cli/report.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -42,11 +45,29 @@ static int tensorboard_write_run(const char *folder, const struct report_run *ru
   return status;
 }
 
+/* The folder of a run below dir: its name, which is a path where two runs have the same one, without "." and "..". */
+static char *tensorboard_folder(const char *dir, const struct report_run *run)
+{
+  char *whole = strcmp(run->name, ".") == 0 || strcmp(run->name, "..") == 0 ? realpath(run->path, NULL) : NULL;
+  const char *slash = whole ? strrchr(whole, '/') : NULL;
+  char *folder = trm_strdup(dir), *rest = trm_strdup(slash ? slash : run->name);
+  for (char *word = strtok(rest, "/"); word; word = strtok(NULL, "/")) {
+    if (strcmp(word, ".") == 0 || strcmp(word, "..") == 0)
+      continue;
+    char *longer = trm_format("%s/%s", folder, word);
+    trm_free(folder);
+    folder = longer;
+  }
+  trm_free(rest);
+  free(whole);
+  return folder;
+}
+
 int report_tensorboard(const char *dir, const struct report *report)
 {
   int status = TRM_OK;
   for (int i = 0; i < report->count && status == TRM_OK; i++) {
-    char *folder = trm_format("%s/%s", dir, report->run[i].name);
+    char *folder = tensorboard_folder(dir, &report->run[i]);
     status = tensorboard_write_run(folder, &report->run[i]);
     trm_free(folder);
   }

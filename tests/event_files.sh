@@ -30,6 +30,12 @@ else
   "$TRIREME" report first --tensorboard=tb > log 2>&1 || { cat log; fail "report a second time"; }
   events tb/first
   pass "a finished run, exported twice, has one event file"
+  mkdir -p here/deep other
+  cp -r first here/same && cp -r first other/same
+  (cd here && "$TRIREME" report ../here/same ../other/same --tensorboard=deep/tb && cd same &&
+    "$TRIREME" report . --tensorboard=../tb1) > log 2>&1 || { cat log; fail "report of two runs of one name"; }
+  events here/deep/tb/here/same here/deep/tb/other/same here/tb1/same
+  pass "event files stay below the folder that was given"
   "$TRIREME" train "${train[@]}" --train.epochs=2 --run.dir=runs/live --log.tensorboard=yes > log 2>&1 ||
     { cat log; fail "training with log.tensorboard"; }
   cmp -s <(sed 's/,"wall_s.*"loss"/"loss"/; s/,"wall_s.*_loss"/_loss"/' first/metrics.jsonl) \
