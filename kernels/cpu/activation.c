@@ -22,6 +22,20 @@ CPU_INLINE float activation_gelu_slope(float x)
   return gate + x * gate * (e * gate) * GELU_SLOPE * (1.0f + 3.0f * GELU_CUBE * x * x);
 }
 
+CPU_INLINE float activation_silu_slope(float x)
+{
+  x = x > 80.0f ? 80.0f : x; /* beyond, the slope is 0 or 1 */
+  x = x < -80.0f ? -80.0f : x;
+  const float e = math_exp(-x), gate = 1.0f / (1.0f + e);
+  return gate + x * gate * (e * gate);
+}
+
+/* NaN is not > 0 and stays */
+CPU_INLINE float activation_leaky_relu(float x, float slope)
+{
+  return x > 0.0f ? x : slope * x;
+}
+
 /* NaN is not <= 0 and stays */
 CPU_INLINE float activation_relu(float x)
 {
@@ -66,6 +80,19 @@ CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_ac
 
       cpu_set(type, y, i, x * math_sigmoid(activation_gelu_argument(x)));
     }
+    break;
+  case TRM_SILU:
+#pragma omp simd
+    for (size_t i = low; i < high; i++) {
+      const float x = cpu_value(type, in, i);
+
+      cpu_set(type, y, i, x * math_sigmoid(x));
+    }
+    break;
+  case TRM_LEAKY_RELU:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, y, i, activation_leaky_relu(cpu_value(type, in, i), it->slope));
     break;
   }
 }
@@ -118,6 +145,16 @@ CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_a
     for (size_t i = low; i < high; i++)
       cpu_set(type, dx, i, cpu_value(type, dy, i) * activation_gelu_slope(cpu_value(type, in, i)));
     break;
+  case TRM_SILU:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * activation_silu_slope(cpu_value(type, in, i)));
+    break;
+  case TRM_LEAKY_RELU:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * (cpu_value(type, out, i) > 0.0f ? 1.0f : it->slope));
+    break;
   }
 }
 
@@ -125,7 +162,7 @@ CPU_BODY_BY_TYPE(activation_backward, trm_activation_backward)
 
 static double activation_work(enum trm_activation kind)
 {
-  return kind == TRM_RELU ? 1 : 8;
+  return kind == TRM_RELU || kind == TRM_LEAKY_RELU ? 1 : 8;
 }
 
 void cpu_activation_forward(struct trm_device *device, const struct trm_activation_forward *call)

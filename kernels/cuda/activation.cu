@@ -19,13 +19,21 @@ __device__ static float activation_gelu_slope(float x)
   return gate + x * gate * (e * gate) * SLOPE * (1.0f + 3.0f * CUBE * x * x);
 }
 
+__device__ static float activation_silu_slope(float x)
+{
+  x = x > 80.0f ? 80.0f : x; /* beyond, the slope is 0 or 1 */
+  x = x < -80.0f ? -80.0f : x;
+  const float e = expf(-x), gate = 1.0f / (1.0f + e);
+  return gate + x * gate * (e * gate);
+}
+
 /* Phi(x) of the normal distribution */
 __device__ static float activation_normal(float x)
 {
   return 0.5f * erfcf(-0.707106781f * x);
 }
 
-__device__ static float activation_of(enum trm_activation kind, float x)
+__device__ static float activation_of(enum trm_activation kind, float x, float slope)
 {
   switch (kind) {
   case TRM_RELU:
@@ -36,6 +44,10 @@ __device__ static float activation_of(enum trm_activation kind, float x)
     return activation_sigmoid(x);
   case TRM_GELU:
     return x * activation_normal(x);
+  case TRM_SILU:
+    return x * activation_sigmoid(x);
+  case TRM_LEAKY_RELU:
+    return x > 0.0f ? x : slope * x;
   default:
     return x * activation_sigmoid(SLOPE * (x + CUBE * x * x * x));
   }
@@ -46,7 +58,7 @@ template <typename value> __global__ static void activation_run_forward(const st
   const cuda_values<value> x(it.x), y(it.y);
 
   CUDA_ELEMENTS(i, it.n)
-    y.set(i, activation_of(it.kind, x[i]));
+    y.set(i, activation_of(it.kind, x[i], it.slope));
 }
 
 void cuda_activation_forward(struct trm_device *device, const struct trm_activation_forward *call)
@@ -55,8 +67,8 @@ void cuda_activation_forward(struct trm_device *device, const struct trm_activat
                CUDA_LAUNCH(activation_run_forward<value>, cuda_blocks(call->n), CUDA_THREADS, device, *call));
 }
 
-/* f'(x); relu, tanh and sigmoid from y = f(x) */
-__device__ static float activation_slope(enum trm_activation kind, float x, float y)
+/* f'(x); relu, leaky_relu, tanh and sigmoid from y = f(x) */
+__device__ static float activation_slope(enum trm_activation kind, float x, float y, float slope)
 {
   switch (kind) {
   case TRM_RELU:
@@ -67,6 +79,10 @@ __device__ static float activation_slope(enum trm_activation kind, float x, floa
     return y * (1.0f - y);
   case TRM_GELU:
     return activation_normal(x) + x * (0.398942280f * expf(-0.5f * x * x));
+  case TRM_SILU:
+    return activation_silu_slope(x);
+  case TRM_LEAKY_RELU:
+    return y > 0.0f ? 1.0f : slope;
   default:
     return activation_gelu_slope(x);
   }
@@ -75,10 +91,10 @@ __device__ static float activation_slope(enum trm_activation kind, float x, floa
 template <typename value> __global__ static void activation_run_backward(const struct trm_activation_backward it)
 {
   const cuda_values<value> x(it.x), y(it.y), dy(it.dy), dx(it.dx);
-  const bool of_input = it.kind == TRM_GELU || it.kind == TRM_GELU_TANH;
+  const bool of_input = it.kind == TRM_GELU || it.kind == TRM_GELU_TANH || it.kind == TRM_SILU;
 
   CUDA_ELEMENTS(i, it.n) {
-    const float slope = activation_slope(it.kind, of_input ? x[i] : 0, of_input ? 0 : y[i]);
+    const float slope = activation_slope(it.kind, of_input ? x[i] : 0, of_input ? 0 : y[i], it.slope);
 
     dx.set(i, it.kind == TRM_RELU && slope == 0 ? 0 : dy[i] * slope);
   }

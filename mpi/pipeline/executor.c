@@ -242,7 +242,7 @@ static int executor_tied_pass(struct executor *e, int batch, const struct trm_ch
     e->device->ops->fill(e->device, g, 0, layer->high - layer->low);
     tied_write(&e->tied, e->device, layer->low, layer->high, g);
     for (int p = 0; p < layer->parameters; p++)
-      if (!layer->parameter[p].statistic)
+      if (!layer->parameter[p].statistic && !layer->parameter[p].frozen)
         layer->parameter[p].g = g + (layer->parameter[p].offset - layer->low);
     TRM_CHECK(executor_notify_ready(e, batch, layer->low, layer->high));
     provider->release(provider->context, layer->low, layer->high, TRM_ACQUIRE_BACKWARD);

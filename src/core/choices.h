@@ -24,7 +24,7 @@ enum trm_update_rule {
   TRM_UPDATE_RULES /* how many there are */
 };
 
-enum trm_lr_schedule { TRM_LR_CONSTANT, TRM_LR_STEP, TRM_LR_COSINE, TRM_LR_LINEAR };
+enum trm_lr_schedule { TRM_LR_CONSTANT, TRM_LR_STEP, TRM_LR_COSINE, TRM_LR_LINEAR, TRM_LR_ONECYCLE };
 
 enum trm_layout_mode { TRM_LAYOUT_GIVEN, TRM_LAYOUT_AUTO };
 enum trm_schedule_name { TRM_GPIPE, TRM_1F1B, TRM_INTERLEAVED, TRM_PIPEDREAM, TRM_2BW };

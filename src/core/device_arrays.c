@@ -89,7 +89,7 @@ ARRAYS(trm_activation_forward, READS_VALUES(x, call->n), WRITES_VALUES(y, call->
 
 static bool arrays_reads_input(enum trm_activation kind)
 {
-  return kind == TRM_GELU || kind == TRM_GELU_TANH;
+  return kind == TRM_GELU || kind == TRM_GELU_TANH || kind == TRM_SILU;
 }
 
 ARRAYS(trm_activation_backward, ARRAY_VALUES(x, call->n, arrays_reads_input(call->kind) ? TRM_READS : 0),

@@ -47,6 +47,8 @@ enum trm_activation {
   TRM_SIGMOID,
   TRM_GELU,      /* x * Phi(x), exact (erf) */
   TRM_GELU_TANH, /* the tanh approximation (Hendrycks & Gimpel 2016) */
+  TRM_SILU,      /* x * sigmoid(x) */
+  TRM_LEAKY_RELU, /* x above 0, elsewhere slope * x; not of fused kernels */
 };
 
 /* A batch of sparse rows on the device, CSR, zero-based: row i has entries starts[i] - starts[0] .. */
@@ -244,16 +246,18 @@ struct trm_bias_backward {
 /* y (n) = f(x); y may be x */
 struct trm_activation_forward {
   enum trm_activation kind;
+  float slope; /* of leaky_relu */
   const void *x;
   void *y;
   size_t n;
   enum trm_value_type type;
 };
 
-/* dx (n) = dy * f'(x); dx may be dy. Relu, tanh and sigmoid read y alone (x may be NULL); gelu reads x alone (y may be
- * NULL). */
+/* dx (n) = dy * f'(x); dx may be dy. Relu, leaky_relu, tanh and sigmoid read y alone (x may be NULL); gelu and silu
+ * read x alone (y may be NULL). */
 struct trm_activation_backward {
   enum trm_activation kind;
+  float slope; /* of leaky_relu, at least 0 */
   const void *x, *y, *dy;
   void *dx;
   size_t n;
@@ -666,7 +670,7 @@ struct trm_linear_forward {
 /* dw (N, K) (NULL: not computed, nor is db) = beta * dw + dy^T x; db (N) (NULL: not computed) = beta * db + column sums
  * of dy; dx (B, K) (NULL: not computed) = dy w; beta is 0 or 1. Then, if x is the output f(u) of an activation and
  * `through` is set, dx becomes the gradient of u: dx = (dy w) * f'(u), which relu, tanh and sigmoid compute from x, and
- * gelu from u. Rows of dy are ld values apart: N with db, else at least N. */
+ * gelu and silu from u. Rows of dy are ld values apart: N with db, else at least N. */
 struct trm_linear_backward {
   const void *x, *w, *dy; /* (B, K), (N, K), (B, N) */
   float beta;

@@ -16,6 +16,8 @@
 static const struct trm_layer_ops *const layer_table[] = {
   &layer_linear,
   &layer_relu,
+  &layer_leaky_relu,
+  &layer_silu,
   &layer_gelu,
   &layer_gelu_tanh,
   &layer_tanh,

@@ -184,7 +184,9 @@ void trm_optimizer_trust_ratios(const struct trm_optimizer *optimizer, const str
  *             below 1 or with a point is a fraction of the run, a whole number an epoch
  *   cosine    rate * (final + (1 - final) (1 + cos(pi p)) / 2)                   (Loshchilov & Hutter 2017)
  *   linear    rate * (1 - (1 - final) p)
- * Warm-up multiplies any of them by (step + 1) / W over the first W steps: W = optim.warmup, or, below 1, that fraction
+ *   onecycle  from rate / 25 to rate in W steps and on to rate * final, both along half a cosine; without warm-up in
+ *             0.3 of the steps          (Smith & Topin 2019; PyTorch's OneCycleLR, whose momentum does not change here)
+ * Warm-up multiplies the others by (step + 1) / W over the first W steps: W = optim.warmup, or, below 1, that fraction
  * of the run. */
 double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch);
 

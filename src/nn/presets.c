@@ -13,7 +13,7 @@
 static int presets_expand_mlp(const struct trm_item *item, const struct trm_input_spec *spec, char **to)
 {
   static const char usage[] = "usage: mlp INPUTS-UNITS-...-UNITS [ACTIVATION], such as mlp 784-512-256-10 relu";
-  static const char *const activations[] = {"relu", "gelu", "gelu_tanh", "tanh", "sigmoid", NULL};
+  static const char *const activations[] = {"relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", NULL};
   if (item->words < 2)
     return trm_error(TRM_USAGE, "layer %d (mlp): the sizes are missing; %s", item->number, usage);
   const char *activation = item->words > 2 ? item->word[2] : "relu";

@@ -27,7 +27,7 @@ int trm_schedule_check(const struct trm_options *options)
       (options->optim.warmup >= 1 && options->optim.warmup != floor(options->optim.warmup)))
     return trm_error(TRM_USAGE, "optim.warmup is %g, must be a whole number of steps, or a fraction of the run below 1",
                      options->optim.warmup);
-  if ((schedule == TRM_LR_COSINE || schedule == TRM_LR_LINEAR) &&
+  if ((schedule == TRM_LR_COSINE || schedule == TRM_LR_LINEAR || schedule == TRM_LR_ONECYCLE) &&
       !(options->optim.final >= 0 && options->optim.final <= 1))
     return trm_error(TRM_USAGE, "optim.final is %g, must be in [0, 1]: the part of optim.lr that is left at the end",
                      options->optim.final);
@@ -66,6 +66,21 @@ uint64_t trm_schedule_warmup(const struct trm_options *options, uint64_t steps)
   return (uint64_t)(warmup < 1 ? round(warmup * (double)steps) : warmup);
 }
 
+/* From `from` to `to` along half a cosine, at part p of the way. */
+static double schedule_anneal(double from, double to, double p)
+{
+  return to + (from - to) * (1 + cos(3.14159265358979323846 * p)) / 2;
+}
+
+static double schedule_onecycle_factor(const struct trm_options *options, uint64_t step, uint64_t steps)
+{
+  const double warmup = options->optim.warmup > 0 ? options->optim.warmup : 0.3;
+  const double top = (warmup < 1 ? warmup * (double)steps : warmup) - 1, end = (double)steps - 1, at = (double)step;
+  if (at <= top && top > 0)
+    return schedule_anneal(1.0 / 25, 1, at / top);
+  return schedule_anneal(1, options->optim.final, end > top ? (fmin(at, end) - top) / (end - top) : 1);
+}
+
 double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch)
 {
   const double pi = 3.14159265358979323846;
@@ -82,6 +97,8 @@ double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint6
   case TRM_LR_LINEAR:
     rate *= 1 - (1 - final) * p;
     break;
+  case TRM_LR_ONECYCLE:
+    return rate * schedule_onecycle_factor(options, step, steps);
   default:
     break;
   }

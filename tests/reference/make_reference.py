@@ -27,6 +27,8 @@ ACTIVATIONS = {
     "gelu_tanh": torch.nn.GELU(approximate="tanh"),
     "tanh": torch.nn.Tanh(),
     "sigmoid": torch.nn.Sigmoid(),
+    "silu": torch.nn.SiLU(),
+    "leaky_relu": torch.nn.LeakyReLU(),
 }
 LOSSES = {  # mean over the batch
     "softmax_cross_entropy": F.cross_entropy,
@@ -99,7 +101,8 @@ def outputs_of(model):
 
 
 def gradients(writer):
-    cases = [(f"linear 8 | {a} | linear 7 | {a} | linear 5", "softmax_cross_entropy") for a in ACTIVATIONS]
+    cases = [(f"linear 8 | {a} | linear 7 | {a} | linear 5", "softmax_cross_entropy")
+             for a in ("relu", "gelu", "gelu_tanh", "tanh", "sigmoid")]
     cases += [(f"linear 8 | {a} | linear {o}", loss) for a, loss, o in (
         ("gelu", "mean_squared_error", 3), ("tanh", "logistic", 1), ("relu", "hinge", 1))]
     cases += [("linear 5", "softmax_cross_entropy"), ("linear 1", "logistic"),
@@ -139,6 +142,10 @@ def rates_of(schedule, rate, warmup, steps, epoch):
             optimizer.step()
             scheduler.step()
         return rates
+    if schedule == "onecycle":
+        return run(lambda o: torch.optim.lr_scheduler.OneCycleLR(
+            o, rate, total_steps=steps, pct_start=warmup / steps if warmup else 0.3, cycle_momentum=False,
+            final_div_factor=0.4), rate)
     rates = run(lambda o: SCHEDULES[schedule](o, steps, epoch), rate)
     if not warmup:
         return rates
@@ -296,6 +303,8 @@ TRAINING = [  # (optimizer, schedule, warm-up steps, activation, loss)
      "softmax_cross_entropy"),
     (dict(name="adagrad", lr=0.1, l2=0.05, groups="4.weight: rate=4 decay=3"), "constant", 0, "gelu", "logistic"),
     (dict(name="nadamw", lr=0.02, decay=0.3, groups="weight: rate=0.5 decay=3"), "constant", 0, "gelu", "hinge"),
+    (dict(name="momentum", lr=0.3, momentum=0.9), "onecycle", 0, "silu", "softmax_cross_entropy"),
+    (dict(name="adam", lr=0.03), "onecycle", 8, "leaky_relu", "mean_squared_error"),
 ]
 
 

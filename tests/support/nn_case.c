@@ -35,6 +35,8 @@ const struct nn_example nn_examples[] = {
   {"linear 7 | gelu | linear 10", "softmax_cross_entropy", &nn_ten_classes, NN_SMOOTH},
   {"linear 7 | gelu tanh | linear 10", "softmax_cross_entropy", &nn_ten_classes, NN_SMOOTH},
   {"linear 7 | gelu_tanh | linear 10", "softmax_cross_entropy", &nn_ten_classes, NN_SMOOTH},
+  {"linear 7 | silu | linear 10", "softmax_cross_entropy", &nn_ten_classes, NN_SMOOTH},
+  {"linear 7 | leaky_relu 0.2 | linear 10", "softmax_cross_entropy", &nn_ten_classes, NN_KINKS},
   {"linear 7 | dropout 0.4 | linear 10", "softmax_cross_entropy", &nn_ten_classes, NN_SMOOTH},
   {"linear 5 | gelu | linear 6 bias=no | tanh | dropout 0.3 | linear 4", "auto", &nn_image_classes, NN_SMOOTH},
   {"linear 5 | tanh | tanh | sigmoid | gelu | gelu | linear 4", "auto", &nn_image_classes, NN_SMOOTH},

@@ -9,7 +9,9 @@
 #include "kernels.h"
 #include "kernels/cpu/math.h"
 
-static const char *const kind_name[] = {"relu", "tanh", "sigmoid", "gelu", "gelu_tanh"};
+static const char *const kind_name[] = {"relu", "tanh", "sigmoid", "gelu", "gelu_tanh", "silu", "leaky_relu"};
+
+#define LEAK 0.1f /* slope of leaky_relu */
 
 static double tanh_gate(double x)
 {
@@ -24,6 +26,8 @@ double activation_value(enum trm_activation kind, double x)
   case TRM_SIGMOID: return 1 / (1 + exp(-x));
   case TRM_GELU: return x * 0.5 * erfc(-x / sqrt(2));
   case TRM_GELU_TANH: return x * tanh_gate(x);
+  case TRM_SILU: return x / (1 + exp(-x));
+  case TRM_LEAKY_RELU: return x > 0 ? x : (double)LEAK * x;
   }
   return NAN;
 }
@@ -37,6 +41,8 @@ double activation_slope(enum trm_activation kind, double x)
   case TRM_TANH: return 1 - y * y;
   case TRM_SIGMOID: return y * (1 - y);
   case TRM_GELU: return 0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+  case TRM_SILU: return 1 / (1 + exp(-x)) + x / (2 + exp(x) + exp(-x));
+  case TRM_LEAKY_RELU: return x > 0 ? 1 : (double)LEAK;
   case TRM_GELU_TANH: {
     const double t = 2 * tanh_gate(x) - 1;
 
@@ -48,14 +54,14 @@ double activation_slope(enum trm_activation kind, double x)
 
 static bool reads_output(enum trm_activation kind)
 {
-  return kind == TRM_RELU || kind == TRM_TANH || kind == TRM_SIGMOID;
+  return kind == TRM_RELU || kind == TRM_LEAKY_RELU || kind == TRM_TANH || kind == TRM_SIGMOID;
 }
 
 void activation_reference(struct trm_device *device)
 {
   static const size_t sizes[] = {0, 1, 3, 17, 1000, 34001};
 
-  for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++)
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_LEAKY_RELU; kind++)
     for (size_t s = 0; s < COUNT(sizes); s++) {
       const size_t n = sizes[s];
       float *x = host_random(n, 1);
@@ -70,21 +76,21 @@ void activation_reference(struct trm_device *device)
       const float *on_x = device_floats(device, x, n);
       float *y = device_nan(device, n), *in_place = device_floats(device, x, n);
       device->ops->activation_forward(device, &(struct trm_activation_forward){
-        .kind = kind, .x = on_x, .y = y, .n = n});
+        .kind = kind, .slope = LEAK, .x = on_x, .y = y, .n = n});
       check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
       device->ops->activation_forward(device, &(struct trm_activation_forward){
-        .kind = kind, .x = in_place, .y = in_place, .n = n});
+        .kind = kind, .slope = LEAK, .x = in_place, .y = in_place, .n = n});
       check_same(kind_name[kind], read_floats(device, in_place, n), read_floats(device, y, n), n);
 
       /* NULL: the pointer that the contract says is not read */
       float *dx = device_nan(device, n), *same = device_floats(device, dy, n);
       device->ops->activation_backward(device, &(struct trm_activation_backward){
-        .kind = kind, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL, .dy = same, .dx = dx,
-        .n = n});
+        .kind = kind, .slope = LEAK, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL,
+        .dy = same, .dx = dx, .n = n});
       check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
       device->ops->activation_backward(device, &(struct trm_activation_backward){
-        .kind = kind, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL, .dy = same, .dx = same,
-        .n = n});
+        .kind = kind, .slope = LEAK, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL,
+        .dy = same, .dx = same, .n = n});
       check_same(kind_name[kind], read_floats(device, same, n), read_floats(device, dx, n), n);
       trm_free(value);
     }
@@ -95,7 +101,8 @@ static float infinity_of(struct trm_device *device, enum trm_activation kind)
   const float x = INFINITY;
   float *on = device_floats(device, &x, 1);
 
-  device->ops->activation_forward(device, &(struct trm_activation_forward){.kind = kind, .x = on, .y = on, .n = 1});
+  device->ops->activation_forward(device, &(struct trm_activation_forward){
+    .kind = kind, .slope = LEAK, .x = on, .y = on, .n = 1});
   return read_floats(device, on, 1)[0];
 }
 
@@ -105,7 +112,7 @@ void activation_extremes(struct trm_device *device)
                             1000, -1000.0f, FLT_MAX, -FLT_MAX, 1e20f,  -1e20f, 1e10f, -1e10f};
   const size_t n = COUNT(x);
 
-  for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++) {
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_LEAKY_RELU; kind++) {
     double value[COUNT(x)], slope[COUNT(x)];
     float ones[COUNT(x)], *y = device_nan(device, n), *dx = device_nan(device, n);
     const float *on_x = device_floats(device, x, n);
@@ -113,16 +120,20 @@ void activation_extremes(struct trm_device *device)
     for (size_t i = 0; i < n; i++) {
       ones[i] = 1;
       value[i] = activation_value(kind, x[i]);
-      slope[i] = isnan(x[i]) ? NAN : fabs(x[i]) > 1000 ? (x[i] > 0 && kind != TRM_TANH && kind != TRM_SIGMOID)
+      const bool far = fabs(x[i]) > 1000 && kind != TRM_LEAKY_RELU;
+      slope[i] = isnan(x[i]) ? NAN : far ? (x[i] > 0 && kind != TRM_TANH && kind != TRM_SIGMOID)
                                                       : activation_slope(kind, x[i]);
     }
-    device->ops->activation_forward(device, &(struct trm_activation_forward){.kind = kind, .x = on_x, .y = y, .n = n});
+    device->ops->activation_forward(device, &(struct trm_activation_forward){
+      .kind = kind, .slope = LEAK, .x = on_x, .y = y, .n = n});
     check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
     CU_ASSERT_EQUAL(infinity_of(device, kind), (float)activation_value(kind, INFINITY));
+    if (kind == TRM_LEAKY_RELU)
+      slope[2] = (double)LEAK;
     if (kind == TRM_RELU)
       slope[2] = 1; /* the gradient passes where the output is NaN: the NaN shows already in the output */
     device->ops->activation_backward(device, &(struct trm_activation_backward){
-      .kind = kind, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL,
+      .kind = kind, .slope = LEAK, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL,
       .dy = device_floats(device, ones, n), .dx = dx, .n = n});
     check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
   }
@@ -134,21 +145,21 @@ void activation_position(struct trm_device *device)
   enum { N = 67 };
   const float *x = host_random(N, 3);
 
-  for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++) {
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_LEAKY_RELU; kind++) {
     const float *on_x = device_floats(device, x, N);
     float *whole = device_nan(device, N), *single = device_nan(device, N);
 
     device->ops->activation_forward(device, &(struct trm_activation_forward){
-      .kind = kind, .x = on_x, .y = whole, .n = N});
+      .kind = kind, .slope = LEAK, .x = on_x, .y = whole, .n = N});
     for (size_t i = 0; i < N; i++)
       device->ops->activation_forward(device, &(struct trm_activation_forward){
-        .kind = kind, .x = on_x + i, .y = single + i, .n = 1});
+        .kind = kind, .slope = LEAK, .x = on_x + i, .y = single + i, .n = 1});
     check_same(kind_name[kind], read_floats(device, single, N), read_floats(device, whole, N), N);
     device->ops->activation_backward(device, &(struct trm_activation_backward){
-      .kind = kind, .x = on_x, .y = on_x, .dy = on_x, .dx = whole, .n = N});
+      .kind = kind, .slope = LEAK, .x = on_x, .y = on_x, .dy = on_x, .dx = whole, .n = N});
     for (size_t i = 0; i < N; i++)
       device->ops->activation_backward(device, &(struct trm_activation_backward){
-        .kind = kind, .x = on_x + i, .y = on_x + i, .dy = on_x + i, .dx = single + i, .n = 1});
+        .kind = kind, .slope = LEAK, .x = on_x + i, .y = on_x + i, .dy = on_x + i, .dx = single + i, .n = 1});
     check_same(kind_name[kind], read_floats(device, single, N), read_floats(device, whole, N), N);
   }
 }

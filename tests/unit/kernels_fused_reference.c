@@ -65,7 +65,7 @@ static void linear_backward_check(struct trm_device *device, const size_t *shape
   const size_t b = shape[0], n = shape[1], k = shape[2];
   const float *u = host_random(b * k, 1), *w = host_random(n * k, 2), *dy = host_random(b * n, 3);
   const float *before = host_random(n * k, 4), *bias_before = host_random(n, 5);
-  const bool reads_input = kind == TRM_GELU || kind == TRM_GELU_TANH;
+  const bool reads_input = kind == TRM_GELU || kind == TRM_GELU_TANH || kind == TRM_SILU;
   double *dx = doubles(b * k + n * k + n), *dw = dx + b * k, *db = dw + n * k;
   float *x = host_floats(b * k);
 
@@ -150,7 +150,7 @@ void fused_linear_reference(struct trm_device *device)
 {
   linear_apart(device);
   for (size_t s = 0; s < COUNT(linear_shape); s++)
-    for (int kind = -1; kind <= TRM_GELU_TANH; kind++) {
+    for (int kind = -1; kind <= TRM_SILU; kind++) {
       linear_forward_check(device, linear_shape[s], kind % 2 == 0, kind);
       linear_backward_check(device, linear_shape[s], kind, kind % 2 == 0 ? 1 : 0);
     }

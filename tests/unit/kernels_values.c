@@ -218,11 +218,11 @@ void values_rows(struct trm_device *device)
 
     bias_add_values(device, 0, (struct trm_bias_add){.y = x, .bias = bias, .b = b, .n = f});
     bias_backward_values(device, 0, (struct trm_bias_backward){.dy = x, .db = bias, .beta = 1, .b = b, .n = f});
-    for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++) {
-      activation_forward_values(device, 0, (struct trm_activation_forward){.kind = kind, .x = x, .y = to, .n = n});
-      activation_forward_values(device, 0, (struct trm_activation_forward){.kind = kind, .x = x, .y = x, .n = n});
+    for (enum trm_activation kind = TRM_RELU; kind <= TRM_LEAKY_RELU; kind++) {
+      activation_forward_values(device, 0, (struct trm_activation_forward){.kind = kind, .slope = 0.1f, .x = x, .y = to, .n = n});
+      activation_forward_values(device, 0, (struct trm_activation_forward){.kind = kind, .slope = 0.1f, .x = x, .y = x, .n = n});
       activation_backward_values(device, 0, (struct trm_activation_backward){
-        .kind = kind, .x = x, .y = x, .dy = dy, .dx = kind % 2 ? dy : to, .n = n});
+        .kind = kind, .slope = 0.1f, .x = x, .y = x, .dy = dy, .dx = kind % 2 ? dy : to, .n = n});
     }
     dropout_values(device, 0, (struct trm_dropout){.mask = mask, .x = x, .y = to, .b = b, .f = f});
     dropout_values(device, 0, (struct trm_dropout){.mask = shard, .x = x, .y = x, .b = b, .f = f});
@@ -251,7 +251,7 @@ void values_fused(struct trm_device *device)
     float *mean = host_random(b, 7), *scale = host_random(b, 8);
     const struct trm_mask mask = {.seed = 5, .stream = 1, .first_row = 77, .rate = s % 2 ? 0.3f : 0};
 
-    for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++) {
+    for (enum trm_activation kind = TRM_RELU; kind <= TRM_SILU; kind++) {
       linear_forward_values(device, 0x1p-7, (struct trm_linear_forward){
         .x = x, .w = w, .bias = host_random(units, 9), .y = y, .kind = kind, .z = kind % 2 ? y : host_floats(b * units),
         .b = b, .n = units, .k = f, .ld = units});

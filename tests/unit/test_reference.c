@@ -124,7 +124,7 @@ static void training(struct trm_device *device)
     training_check(device, &r, true);
     reference_free(&r);
   }
-  CU_ASSERT_EQUAL(cases, 27);
+  CU_ASSERT_EQUAL(cases, 29);
   fclose(file);
 }
 

@@ -1,5 +1,6 @@
-/* Element-wise activations; ops->variant is the enum trm_activation. Backward of relu, tanh and sigmoid reads the
- * output, that of gelu (exact or tanh form; Hendrycks & Gimpel 2016) the input. */
+/* Element-wise activations; ops->variant is the enum trm_activation. Backward of relu, leaky_relu (Maas et
+ * al. 2013), tanh and sigmoid reads the output, that of gelu (exact or tanh form; Hendrycks & Gimpel 2016) and silu the
+ * input. */
 #include <math.h>
 
 #include "core/status.h"
@@ -17,13 +18,27 @@ static int activation_create_gelu(struct trm_layer *layer, const struct trm_argu
   return TRM_OK;
 }
 
+static int activation_create_leaky_relu(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  float *slope = layer->settings;
+  *slope = 0.01f;
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, NULL));
+  return trm_argument_real(layer, arguments, 0, "slope", 0, 1, slope);
+}
+
+/* Of leaky_relu, below 0. */
+static float activation_slope(const struct trm_layer *layer)
+{
+  return layer->settings ? *(const float *)layer->settings : 0;
+}
+
 static void activation_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, F) */,
                                void *y /* (B, F) */, float *work)
 {
   (void)work;
   pass->device->ops->activation_forward(pass->device, &(struct trm_activation_forward){
-    .kind = layer->ops->variant, .x = x, .y = y, .n = layer->rows * trm_shape_count(&layer->in),
-    .type = layer->values});
+    .kind = layer->ops->variant, .slope = activation_slope(layer), .x = x, .y = y,
+    .n = layer->rows * trm_shape_count(&layer->in), .type = layer->values});
 }
 
 static void activation_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
@@ -31,13 +46,13 @@ static void activation_backward(struct trm_layer *layer, const struct trm_pass *
 {
   (void)work;
   pass->device->ops->activation_backward(pass->device, &(struct trm_activation_backward){
-    .kind = layer->ops->variant, .x = x, .y = y, .dy = dy, .dx = dx, .n = layer->rows * trm_shape_count(&layer->in),
-    .type = layer->values});
+    .kind = layer->ops->variant, .slope = activation_slope(layer), .x = x, .y = y, .dy = dy, .dx = dx,
+    .n = layer->rows * trm_shape_count(&layer->in), .type = layer->values});
 }
 
 bool trm_layer_is_activation(const struct trm_layer *layer)
 {
-  return layer->ops->forward == activation_forward;
+  return layer->ops->forward == activation_forward && layer->ops->variant != TRM_LEAKY_RELU;
 }
 
 /* y = x / 2 (1 + z) */
@@ -57,6 +72,13 @@ static int activation_export(const struct trm_layer *layer, struct trm_graph *gr
     return trm_graph_unary(graph, "Sigmoid", x);
   case TRM_GELU:
     return activation_gelu(graph, x, trm_graph_unary(graph, "Erf", trm_graph_scalar(graph, "Mul", x, sqrt(0.5))));
+  case TRM_SILU:
+    return trm_graph_binary(graph, "Mul", x, trm_graph_unary(graph, "Sigmoid", x));
+  case TRM_LEAKY_RELU: {
+    const int y = trm_graph_unary(graph, "LeakyRelu", x);
+    graph->ops->set_real(graph, "alpha", activation_slope(layer));
+    return y;
+  }
   case TRM_GELU_TANH:
     break;
   }
@@ -85,6 +107,13 @@ const struct trm_layer_ops layer_gelu = {
 
 const struct trm_layer_ops layer_gelu_tanh = {
   ACTIVATION, .name = "gelu_tanh", .usage = "gelu_tanh", .variant = TRM_GELU_TANH, .keeps_input = true};
+
+const struct trm_layer_ops layer_silu = {
+  ACTIVATION, .name = "silu", .usage = "silu", .variant = TRM_SILU, .keeps_input = true};
+
+const struct trm_layer_ops layer_leaky_relu = {
+  ACTIVATION, .name = "leaky_relu", .usage = "leaky_relu [SLOPE]", .variant = TRM_LEAKY_RELU,
+  .settings_bytes = sizeof(float), .create = activation_create_leaky_relu, .keeps_output = true};
 
 /* -- swiglu (Shazeer 2020): the first half of the values, through silu, gates the second */
 

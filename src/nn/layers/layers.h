@@ -13,7 +13,8 @@ extern const struct trm_layer_ops layer_chunk_input;
 extern const struct trm_layer_ops layer_all_reduce, layer_reduce_scatter, layer_all_gather_partial, layer_all_gather,
   layer_slice;
 
-extern const struct trm_layer_ops layer_linear, layer_relu, layer_gelu, layer_gelu_tanh, layer_tanh, layer_sigmoid,
+extern const struct trm_layer_ops layer_linear, layer_relu, layer_leaky_relu, layer_silu,
+  layer_gelu, layer_gelu_tanh, layer_tanh, layer_sigmoid,
   layer_dropout, layer_layer_norm, layer_rms_norm, layer_embedding, layer_position, layer_rotary, layer_attention,
   layer_swiglu, layer_head, layer_conv2d, layer_max_pool, layer_avg_pool, layer_global_avg_pool, layer_batch_norm,
   layer_flatten;
