@@ -31,6 +31,15 @@ ASAN_OPTIONS=detect_leaks=0 tests/fuzz/seeds corpus || fail "seeds"
 for file in "$top"/experiments/*/*.yaml; do
   { printf c; cat "$file"; } > "corpus/settings/$(basename "$(dirname "$file")")-$(basename "$file")"
 done
+# Recorded images and arrays, in hexadecimal.
+recorded() {
+  while read -r name hex; do
+    # shellcheck disable=SC2059 # bytes as escapes
+    { printf %s "$1"; printf "$(printf %s "$hex" | sed 's/../\\x&/g')"; } > "corpus/rows/$name"
+  done
+}
+awk '{ print $1, $5 }' "$top/tests/reference/image_files.txt" | recorded p
+grep '\.npz ' "$top/tests/reference/numpy_files.txt" | recorded z
 
 # fuzz READER: prints one line of results; the log is in READER.log.
 fuzz() {

@@ -1,5 +1,7 @@
 /* Importers: an import that succeeds makes a data set that passes all checks. */
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/status.h"
@@ -22,16 +24,42 @@ static void fuzz_import(const char *format, struct trm_import_request request, c
   unlink(request.out);
 }
 
-/* CSV of classes ('c') or values ('v'), libsvm of classes ('l') or values ('w'), CIFAR-10 ('r'), MNIST. */
+/* An image file in a folder of one class. */
+static void fuzz_image(struct trm_import_request request, struct fuzz_input input)
+{
+  char folder[256];
+  snprintf(folder, sizeof folder, "%s", fuzz_path("folder"));
+  mkdir(folder, 0777);
+  mkdir(fuzz_path("folder/class"), 0777);
+  fuzz_file("folder/class/image", input);
+  request.size = "5x4";
+  fuzz_import("images", request, folder, NULL);
+}
+
+/* CSV of classes ('c') or values ('v'), or with statistics and categories ('o'), libsvm of classes ('l') or values
+ * ('w'), CIFAR-10 ('r'), an image ('p'), arrays of NumPy ('n'), an archive of them ('z'), MNIST. */
 void fuzz_rows(struct fuzz_input input)
 {
   struct trm_import_request request = {.test_part = -1};
   const char variant = fuzz_variant(&input);
+  if (variant == 'p') {
+    fuzz_image(request, input);
+    return;
+  }
+  if (variant == 'z') {
+    fuzz_import("npz", request, fuzz_file("first", input), NULL);
+    return;
+  }
   const char *first = fuzz_file("first", fuzz_part(&input));
   const char *second = input.count ? fuzz_file("second", input) : NULL;
   request.target = variant == 'v' || variant == 'w' ? "value" : "class";
   request.normalize = variant == 'w';
-  if (variant == 'c' || variant == 'v')
+  request.standardize = variant == 'o';
+  request.missing = variant == 'o' ? "mean" : NULL;
+  request.categories = variant == 'o' ? "onehot" : NULL;
+  if (variant == 'n')
+    fuzz_import("npy", request, first, second);
+  else if (variant == 'c' || variant == 'v' || variant == 'o')
     fuzz_import("csv", request, first, second);
   else if (variant == 'l' || variant == 'w')
     fuzz_import("libsvm", request, first, second);

@@ -31,11 +31,26 @@ mutation 'crop: padding of 0' datasets/augment.c 's/loader->x_type == BLOCK_UINT
 mutation 'mirror: never' datasets/augment.c 's/augment->flip && word\[2\] >> 31/false/' test_augment 1
 mutation 'augmentation of evaluations' datasets/augment.c 's/split == TRM_SPLIT_TRAIN && \(augment/(augment/' \
   test_augment 1
-mutation 'csv: a quote within a field' datasets/import_csv.c \
+mutation 'csv: a quote within a field' datasets/csv_reader.c \
   "s/\*at != '\"' \|\| at\[1\] == '\"'/*at != '\"'/" test_import 1
-mutation 'csv: spaces kept' datasets/import_csv.c "s/end\[-1\] == ' ' \|\| //" test_import 1
-mutation 'csv: byte order mark kept' datasets/import_csv.c \
-  's/csv->line == 1 && !strncmp/csv->line == 0 \&\& !strncmp/' test_import 1
+mutation 'csv: spaces kept' datasets/csv_reader.c "s/c == ' ' \|\| //" test_import 1
+mutation 'csv: byte order mark kept' datasets/csv_reader.c \
+  's/reader->line == 1 && !strncmp/reader->line == 0 \&\& !strncmp/' test_import 1
+mutation 'csv: separators within quotes' datasets/csv_reader.c 's/!quoted && \*text/*text/' test_import_table 1
+mutation 'csv: statistics of all rows' datasets/import_rows.c 's/cut \? PART_TRAIN : PART_ALL, true/PART_ALL, true/' \
+  test_import_table 1
+mutation 'csv: the least frequent category' datasets/import_csv.c \
+  's/count\[place\[k\].word\] > feature/count[place[k].word] < feature/' test_import_table 1
+mutation 'numbers: two roundings' datasets/numbers.c 's/mantissa <= EXACT/mantissa <= 8 * EXACT/' test_import_table 1
+mutation 'images: no anti-aliasing' datasets/image_fit.c 's/reach = scale > 1 \? scale : 1/reach = 1/' \
+  test_import_images 1
+mutation 'images: halves of centers up' datasets/image_fit.c 's/ && half % 2\)/)/' test_import_images 1
+mutation 'images: damaged JPEG files' datasets/image_jpeg.c 's/if \(level < 0 &&/if (level < -1 \&\&/' \
+  test_import_images 1
+mutation 'npy: order of bytes' datasets/npy.c 's/items && array->swapped/items \&\& !array->kind/' test_import_numpy 1
+mutation 'npy: channels last' datasets/import_npy.c 's/if \(!import->last_channels\)/if (import)/' test_import_numpy 1
+mutation 'npz: checksums' datasets/zip_stream.c 's/stream->checksum != stream->member.checksum/false/' \
+  test_import_numpy 1
 mutation 'csv: NA is a number' datasets/import_csv.c 's/"NA", //' test_import 1
 mutation 'libsvm: index 0' datasets/import_libsvm.c 's/if \(index == 0\)/if (index == -1)/' test_import 1
 mutation 'libsvm: repeated index' datasets/import_libsvm.c 's/if \(index == before\)/if (index == -before)/' \

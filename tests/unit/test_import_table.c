@@ -36,10 +36,10 @@ static void test_numbers(void)
   char text[64];
   int wrong = 0;
   for (uint64_t i = 0; i < 200000; i++) { /* random digits and exponents */
-    const uint64_t bits = made_mix(i, 1);
-    snprintf(text, sizeof text, "%s%llu.%0*llue%d", bits & 1 ? "-" : "", (unsigned long long)(bits >> 44),
-             1 + (int)(bits >> 2) % 12, (unsigned long long)(made_mix(i, 2) % 1000000000000),
-             (int)(bits >> 8) % 40 - 20);
+    const uint64_t bits = made_mix(i, 1) | (uint64_t)made_mix(i, 2) << 32;
+    const uint64_t fraction = made_mix(i, 3) | (uint64_t)made_mix(i, 4) << 32;
+    snprintf(text, sizeof text, "%s%llu.%llue%d", bits & 1 ? "-" : "", (unsigned long long)(bits >> (44 + bits % 16)),
+             (unsigned long long)(fraction >> (20 + bits % 32)), (int)(bits >> 8 & 63) - 32);
     double number = 0;
     const double expected = strtod(text, NULL);
     wrong += *trm_number_scan(text, &number) != '\0' || number < expected || number > expected;
