@@ -17,6 +17,7 @@ class Trireme(AutotoolsPackage):
     variant("encryption", default=True, description="encrypted and signed files")
     variant("protobuf", default=True, description="ONNX files, TensorBoard event files")
     variant("pcre2", default=True, description="texts as byte pairs")
+    variant("images", default=True, description="import of PNG and JPEG images")
     variant("pdf", default=False, description="pictures of runs as PDF and PNG")
 
     depends_on("c", type="build")
@@ -34,6 +35,8 @@ class Trireme(AutotoolsPackage):
     depends_on("protobuf-c", when="+protobuf")
     depends_on("pcre2", when="+pcre2")
     depends_on("librsvg", when="+pdf")
+    depends_on("libpng", when="+images")
+    depends_on("jpeg", when="+images")
     depends_on("cunit", type="test")
 
     def url_for_version(self, version):
