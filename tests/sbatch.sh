@@ -97,10 +97,16 @@ TMPDIR=$PWD/tmp timeout 60 bash plain.sbatch > plain.log 2>&1 || { cat plain.log
 [ "$(of runs/plain ranks)" = 2 ] && [ -z "$(ls tmp)" ] || { cat plain.log; fail "not two ranks, or files are left"; }
 equal alone runs/plain "under mpiexec by itself, data and results on another disk"
 
-long=(--train.steps=1500 --log.every=1) # enough to be stopped on the way
+long=(--train.steps=6000 --log.every=1) # enough to be stopped on the way
 run 1 whole "${long[@]}"
 script stopped "${base[@]}" "${long[@]}" --launcher=$mpiexec --run.dir=runs/stopped
-timeout --foreground --preserve-status -s USR1 1.5 bash stopped.sbatch > stopped.log 2>&1
+timeout 60 bash stopped.sbatch > stopped.log 2>&1 &
+for _ in $(seq 600); do
+  [ ! -e runs/stopped/metrics.jsonl ] || [ "$(wc -l < runs/stopped/metrics.jsonl)" -lt 50 ] || break
+  sleep 0.05
+done
+pkill -USR1 -P $! -f stopped.sbatch # timeout's child
+wait $!
 status=$?
 [ $status = 3 ] || { cat stopped.log; fail "status $status of a script that was told to stop"; }
 timeout 60 bash stopped.sbatch > stopped.log 2>&1 || { cat stopped.log; fail "the second time"; }
