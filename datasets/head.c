@@ -110,7 +110,8 @@ static int head_dense_print(struct head *head, uint64_t row)
       trm_free(shown);
       trm_free(name);
     }
-    printf(n > SHOWN ? " ... (%zu values)" : "", n);
+    if (n > SHOWN)
+      printf(" ... (%zu values)", n);
   }
   trm_free(values);
   return status;
@@ -132,7 +133,8 @@ static int head_sparse_print(struct head *head, uint64_t row)
   }
   for (size_t i = 0; i < shown; i++)
     printf(" %" PRId64 ":%.6g", (int64_t)columns[i] + 1, (double)values[i]);
-  printf(n > shown ? " ... (%zu entries)" : "", n);
+  if (n > shown)
+    printf(" ... (%zu entries)", n);
   return TRM_OK;
 }
 

@@ -130,7 +130,7 @@ static void *at_once_run(void *context)
 void gemm_at_once(void)
 {
   for (int i = 0; trm_blas_table[i]; i++) {
-    struct at_once run[AT_ONCE] = {{NULL}};
+    struct at_once run[AT_ONCE] = {{.blas = NULL}};
 
     if (trm_blas_table[i]->open(1) != TRM_OK)
       continue;
