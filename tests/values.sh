@@ -90,7 +90,8 @@ launch 1 "$TRIREME" eval gpt/checkpoints/last.h5 --data.file=text.h5 --train.act
 # -- oneDNN computes all three passes of a convolution, whatever types its arrays have
 if ldd "$TRIREME" | grep -q libdnnl; then
   for types in device.matmul=f32 device.matmul=bf16 train.activations=bf16; do
-    grep -qw avx512_bf16 /proc/cpuinfo || [ $types = device.matmul=f32 ] && grep -qw avx512f /proc/cpuinfo || continue
+    case $types in *f32) needs=avx512f ;; *) needs=avx512_bf16 ;; esac
+    grep -qw $needs /proc/cpuinfo || continue
     ONEDNN_VERBOSE=1 "$TRIREME" bench step --model="conv2d 32 3 pad=1 | relu | conv2d 32 3 pad=1 | flatten | linear 10" \
       --input=16x12x12 --batch=4 --steps=1 --warmup=1 --bound=no --$types > convolutions.log 2>&1 ||
       { tail -n 3 convolutions.log; fail "bench step --$types"; }

@@ -51,8 +51,8 @@ struct pool {
   int threads;
   _Alignas(CACHE_LINE) _Atomic int running; /* workers that compute */
   _Atomic bool sleeps, oversubscribed; /* oversubscribed: there are fewer cores than threads */
-  _Atomic bool passive;
-  double passive_until;
+  _Atomic bool passive; /* threads sleep after SHORT_SPIN_S */
+  double passive_until; /* s of parallel_clock; the caller's alone */
   pthread_mutex_t lock;
   pthread_cond_t done;
 };
