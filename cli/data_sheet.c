@@ -78,15 +78,7 @@ static int sheet_make(bool png, const struct trm_data_pictures *pictures, char *
     return trm_error(TRM_FAILED, "data head: no memory for the pictures");
   if (!png)
     return TRM_OK;
-  char *svg = *made;
-  const size_t length = *bytes;
-  *made = NULL;
-  out = open_memstream(made, bytes);
-  int status = out ? report_render(out, REPORT_PNG, svg, length, width, height) : TRM_FAILED;
-  if (!out || ferror(out) | fclose(out))
-    status = trm_error(TRM_FAILED, "data head: no memory for the pictures");
-  free(svg);
-  return status;
+  return report_render(REPORT_PNG, made, bytes, width, height);
 }
 
 int data_sheet_write(const char *path, const struct trm_data_pictures *pictures)

@@ -149,8 +149,9 @@ extern const char *const report_kinds[]; /* words of --picture */
 int report_picture(const char *path, enum report_format format, enum report_kind kind, const char *title,
                    const struct report *report);
 
-/* Renders an SVG as PDF, one point for a unit of the drawing, or as PNG, three pixels for a unit. */
-int report_render(FILE *out, enum report_format format, const char *svg, size_t bytes, int width, int height);
+/* Replaces *made, the *bytes of an SVG picture (of open_memstream, the caller's to free), by the same as PDF, one point
+ * for a unit of the drawing, or as PNG, three pixels for a unit. On an error *made is NULL or incomplete. */
+int report_render(enum report_format format, char **made, size_t *bytes, int width, int height);
 
 /* The lines of a run's metrics.jsonl. */
 struct report_lines {

@@ -219,15 +219,7 @@ static int picture_make(enum report_format format, const char *title, struct rep
     return trm_error(TRM_FAILED, "report: no memory for the picture");
   if (format == REPORT_SVG || format == REPORT_CSV)
     return TRM_OK;
-  char *svg = *made;
-  const size_t length = *bytes;
-  *made = NULL;
-  out = open_memstream(made, bytes);
-  int status = out ? report_render(out, format, svg, length, WIDTH, height) : TRM_FAILED;
-  if (!out || ferror(out) | fclose(out))
-    status = trm_error(TRM_FAILED, "report: no memory for the picture");
-  free(svg);
-  return status;
+  return report_render(format, made, bytes, WIDTH, height);
 }
 
 int report_picture(const char *path, enum report_format format, enum report_kind kind, const char *title,

@@ -1,4 +1,5 @@
 /* Pictures as PDF and PNG, by librsvg. */
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef HAVE_RSVG
@@ -59,7 +60,7 @@ static cairo_status_t render_put(void *stream, const unsigned char *data, unsign
   return fwrite(data, 1, bytes, stream) == bytes ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
 }
 
-int report_render(FILE *out, enum report_format format, const char *svg, size_t bytes, int width, int height)
+static int render_svg(FILE *out, enum report_format format, const char *svg, size_t bytes, int width, int height)
 {
   TRM_CHECK(render_load_rsvg());
   const int scale = format == REPORT_PNG ? 3 : 1;
@@ -83,10 +84,23 @@ int report_render(FILE *out, enum report_format format, const char *svg, size_t 
   return good ? TRM_OK : trm_error(TRM_FAILED, "librsvg cannot render the picture");
 }
 #else
-int report_render(FILE *out, enum report_format format, const char *svg, size_t bytes, int width, int height)
+static int render_svg(FILE *out, enum report_format format, const char *svg, size_t bytes, int width, int height)
 {
   (void)out, (void)format, (void)svg, (void)bytes, (void)width, (void)height;
   return trm_error(TRM_USAGE, "--pdf, --png: built without librsvg: use --svg, or install librsvg (Debian: "
                               "librsvg2-dev), run configure again and build");
 }
 #endif
+
+int report_render(enum report_format format, char **made, size_t *bytes, int width, int height)
+{
+  char *svg = *made;
+  const size_t length = *bytes;
+  *made = NULL;
+  FILE *out = open_memstream(made, bytes);
+  int status = out ? render_svg(out, format, svg, length, width, height) : TRM_FAILED;
+  if (!out || ferror(out) | fclose(out))
+    status = trm_error(TRM_FAILED, "no memory for the picture");
+  free(svg);
+  return status;
+}
