@@ -1,5 +1,7 @@
 # To add a file: its name, one per line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
+	blas/amx.c \
+	blas/amx.h \
 	blas/blas.c \
 	blas/blas.h \
 	blas/openblas.c \

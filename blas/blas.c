@@ -8,6 +8,9 @@
 
 const struct trm_blas_ops *const trm_blas_table[] = {
   &trm_blas_openblas,
+#ifdef BLAS_AMX
+  &trm_blas_amx,
+#endif
 #ifdef HAVE_ONEDNN
   &trm_blas_onednn, &trm_blas_onednn_bf16,
 #define MISSING ""
@@ -25,7 +28,8 @@ const struct trm_blas_ops *trm_blas_find(const char *name, enum trm_matmul matmu
     const struct trm_blas_ops *ops = trm_blas_table[i];
 
     is_known |= !strcmp(name, ops->name);
-    if ((!strcmp(name, "auto") || !strcmp(name, ops->name)) && matmul == ops->matmul)
+    const bool chosen = !strcmp(name, "auto") ? !ops->supported || ops->supported() : !strcmp(name, ops->name);
+    if (chosen && matmul == ops->matmul)
       return ops;
     if (!strcmp(previous, ops->name))
       continue;

@@ -16,8 +16,7 @@
 /* Packing a row or column of a block costs about as much as computing this many elements. */
 #define PACKING 8
 
-/* C = beta * C, for k = 0: libraries refuse a leading dimension of 0. */
-static void product_scale_c(const struct trm_gemm *p)
+void product_scale_c(const struct trm_gemm *p)
 {
   float *c = p->c;
 
@@ -112,6 +111,46 @@ void product_run(const struct trm_gemm *p, const struct product_limits *limits, 
   trm_parallel_for(threads, it.rows * it.columns, product_blocks_body, &it);
 }
 
+/* A thread's memory, kept until it ends: fresh pages would cost more than copying factors. */
+struct memory {
+  void *data[PRODUCT_USES];
+  size_t bytes[PRODUCT_USES];
+};
+static pthread_key_t memory_key;
+static pthread_once_t memory_once = PTHREAD_ONCE_INIT;
+
+static void product_free_memory(void *context)
+{
+  struct memory *memory = context;
+
+  for (int i = 0; i < PRODUCT_USES; i++)
+    trm_free(memory->data[i]);
+  trm_free(memory);
+}
+
+static void product_make_memory_key(void)
+{
+  if (pthread_key_create(&memory_key, product_free_memory))
+    trm_abort_on_error(trm_error(TRM_FAILED, "products: too many keys of threads"));
+}
+
+void *product_memory(enum product_use use, size_t bytes)
+{
+  pthread_once(&memory_once, product_make_memory_key);
+  struct memory *memory = pthread_getspecific(memory_key);
+
+  if (!memory) {
+    memory = trm_alloc(sizeof *memory, "products");
+    pthread_setspecific(memory_key, memory);
+  }
+  if (memory->bytes[use] < bytes) {
+    trm_free(memory->data[use]);
+    memory->data[use] = trm_alloc(bytes, "copies of a product's factors");
+    memory->bytes[use] = bytes;
+  }
+  return memory->data[use];
+}
+
 /* -- bfloat16 arrays with products of float32 */
 
 struct widening {
@@ -138,43 +177,6 @@ static const float *product_widen(const trm_bf16 *from, size_t rows, size_t colu
   return to;
 }
 
-/* A thread's memory for copies, kept until it ends: fresh pages would cost more than the conversions. */
-struct copies {
-  float *values;
-  size_t floats;
-};
-static pthread_key_t copies_key;
-static pthread_once_t copies_once = PTHREAD_ONCE_INIT;
-
-static void product_free_copies(void *memory)
-{
-  trm_free(((struct copies *)memory)->values);
-  trm_free(memory);
-}
-
-static void product_make_copies_key(void)
-{
-  if (pthread_key_create(&copies_key, product_free_copies))
-    trm_abort_on_error(trm_error(TRM_FAILED, "products of bfloat16 in float32: too many keys of threads"));
-}
-
-static float *product_copies(size_t floats)
-{
-  pthread_once(&copies_once, product_make_copies_key);
-  struct copies *copies = pthread_getspecific(copies_key);
-
-  if (!copies) {
-    copies = trm_alloc(sizeof *copies, "products of bfloat16 in float32");
-    pthread_setspecific(copies_key, copies);
-  }
-  if (copies->floats < floats) {
-    trm_free(copies->values);
-    copies->values = trm_alloc(floats * sizeof *copies->values, "products of bfloat16 in float32");
-    copies->floats = floats;
-  }
-  return copies->values;
-}
-
 void product_run_widened(const struct trm_gemm *p, const struct product_limits *limits, int threads,
                          product_block *compute)
 {
@@ -186,7 +188,7 @@ void product_run_widened(const struct trm_gemm *p, const struct product_limits *
     product_run(p, limits, threads, compute);
     return;
   }
-  float *memory = product_copies(a + b + c);
+  float *memory = product_memory(PRODUCT_FACTORS, (a + b + c) * sizeof(float));
   if (p->type_ab == TRM_VALUES_BF16) {
     it.a = product_widen(p->a, p->transpose_a ? p->k : p->m, p->transpose_a ? p->m : p->k, &it.lda, threads, memory);
     it.b = product_widen(p->b, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n, &it.ldb, threads,

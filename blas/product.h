@@ -8,7 +8,6 @@
 
 #include "core/device.h"
 
-
 /* Rows [top, bottom) and columns [left, right) of C, not empty. */
 struct block {
   size_t top, bottom, left, right;
@@ -40,6 +39,13 @@ struct product_limits {
   double part_of_rows; /* cost of a block of parts of C's rows, relative to one of whole rows, of the same size */
   size_t row_step, column_step; /* blocks begin at multiples of these rows and columns of C; 0: at the first alone */
 };
+
+/* C = beta * C, a product with k = 0: libraries refuse a leading dimension of 0. */
+void product_scale_c(const struct trm_gemm *p);
+
+/* Returns at least `bytes` of the calling thread's memory for this use, valid until its next call for it. */
+enum product_use { PRODUCT_FACTORS, PRODUCT_SUMS, PRODUCT_USES };
+void *product_memory(enum product_use use, size_t bytes);
 
 /* Computes a product with up to `threads` threads; inside a parallel loop with the calling thread. In a block k is at
  * least 1: products with k = 0 are computed here. */

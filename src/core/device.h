@@ -41,6 +41,7 @@ struct trm_recording; /* the device's: calls with their arguments */
 struct trm_blas_ops {
   const char *name;            /* device.blas */
   enum trm_matmul matmul;      /* type of the factors; sums and C are float32 */
+  bool (*supported)(void);     /* whether this processor has the instructions; NULL: any has */
   const char *(*detail)(void); /* library and core type, for the log */
   const char *(*core)(void);   /* kernels chosen by the processor, as OPENBLAS_CORETYPE names them; NULL: not known */
   int (*open)(int threads);    /* called once in a process; threads of a product */

@@ -75,7 +75,7 @@ void trm_budget_first_step(struct trm_budget *budget, const struct trm_model *mo
   const size_t sample = (spec->sparse ? 0 : trm_shape_count(&spec->shape)) + model->targets;
   budget->part[TRM_BUDGET_DATA] += 2 * model->max_rows * sample * sizeof(float); /* on the host, on the device */
   const bool rounds = model->device->blas->matmul != TRM_MATMUL_F32, rounded = model->values != TRM_VALUES_F32;
-  if (rounds && !rounded)
+  if (rounds) /* copies of operands */
     budget->part[TRM_BUDGET_ACTIVATIONS] += sizeof(trm_bf16) * budget_largest_operands(model);
   if (rounded && !rounds) /* operands and result */
     budget->part[TRM_BUDGET_ACTIVATIONS] += 2 * sizeof(float) * budget_largest_operands(model);

@@ -1,0 +1,6 @@
+/* BLAS_AMX: the compiler knows the instructions of AMX. Private to blas. */
+#pragma once
+
+#if defined(__x86_64__) && defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define BLAS_AMX 1
+#endif
