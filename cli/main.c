@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "core/log.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "mpi/real.h"
 
@@ -15,6 +16,7 @@ int main(int argc, char **argv)
     printf("trireme %s\n%s\n", PACKAGE_VERSION, trm_comm_library());
     return TRM_OK;
   }
+  trm_parallel_unbind();
   const int status = command_run(&all_commands, argc, argv);
   if (status == TRM_STOPPED)
     trm_info("%s", trm_error_text());

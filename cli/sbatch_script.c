@@ -56,11 +56,11 @@ static void script_add_variables(char **text, const struct sbatch *batch)
   script_add_word(text, batch->words[0]);
   trm_append(text, "\nrun=");
   script_add_word(text, batch->run_dir);
-  trm_append(text, "%s\nexport OMP_PLACES=cores OMP_PROC_BIND=close%s", batch->array ? "-$SLURM_ARRAY_TASK_ID" : "",
-             batch->launcher == SBATCH_INTEL ? " I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=off" : "");
+  trm_append(text, "%s\n", batch->array ? "-$SLURM_ARRAY_TASK_ID" : "");
   if (batch->components == 1)
-    trm_append(text, " OMP_NUM_THREADS=%d", batch->component[0].threads);
-  trm_append(text, "\n");
+    trm_append(text, "export OMP_NUM_THREADS=%d\n", batch->component[0].threads);
+  if (batch->launcher == SBATCH_INTEL)
+    trm_append(text, "export I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=off\n");
   trm_free(program);
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 
 /* Number of the set's core number i. */
 static int cores_member(const cpu_set_t *set, int i)
@@ -22,6 +23,7 @@ static int cores_member(const cpu_set_t *set, int i)
 void trm_cores_choose(struct trm_cores *cores, struct trm_comm *node, int requested)
 {
   cpu_set_t mine;
+  trm_parallel_unbind();
   CPU_ZERO(&mine);
   if (sched_getaffinity(0, sizeof mine, &mine) != 0)
     CPU_SET(0, &mine);

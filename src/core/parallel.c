@@ -253,6 +253,27 @@ int trm_parallel_thread(void)
   return parallel_number;
 }
 
+void trm_parallel_unbind(void)
+{
+#ifdef _OPENMP
+  enum { CORES = CPU_SETSIZE };
+  cpu_set_t set;
+  int core[CORES];
+  CPU_ZERO(&set);
+  for (int place = 0; place < omp_get_num_places(); place++) {
+    const int cores = omp_get_place_num_procs(place);
+    if (cores > CORES)
+      return;
+    omp_get_place_proc_ids(place, core);
+    for (int i = 0; i < cores; i++)
+      if (core[i] < CORES)
+        CPU_SET(core[i], &set);
+  }
+  if (omp_get_proc_bind() != omp_proc_bind_false && CPU_COUNT(&set) > 0)
+    sched_setaffinity(0, sizeof set, &set);
+#endif
+}
+
 int trm_parallel_default(void)
 {
 #ifdef _OPENMP

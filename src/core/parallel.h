@@ -15,5 +15,9 @@ void trm_parallel_for(int threads, size_t n, trm_parallel_body *body, const void
 /* The number of this thread in the loop, from 0; 0 outside of loops. */
 int trm_parallel_thread(void);
 
+/* Lets the calling thread use all cores of the process, if OpenMP's library has bound it to one place (OMP_PROC_BIND,
+ * which it reads when the process begins). Threads of loops are started by it, and inherit its cores. */
+void trm_parallel_unbind(void);
+
 /* Threads that a process should use: OMP_NUM_THREADS if it is set, else the processors that it may run on. */
 int trm_parallel_default(void);
