@@ -160,6 +160,8 @@ static void doctor_check_facts(struct doctor *d)
   d->all = trm_alloc((size_t)n * sizeof *d->all, "what the ranks find");
   doctor_find(mine, d->world);
   d->world->ops->allgather(d->world, mine, d->all, sizeof *mine, TRM_BYTE);
+  doctor_find_product(mine, doctor_threads(d->all, n, d->rank));
+  d->world->ops->allgather(d->world, mine, d->all, sizeof *mine, TRM_BYTE);
   trm_free(mine);
   for (int i = 0; i < n; i++)
     hosts += d->all[i].node == i;

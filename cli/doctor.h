@@ -24,11 +24,17 @@ struct doctor_rank {
   bool avx2, avx512;            /* of the processor */
   bool other_blas;              /* a BLAS that is not known to leave threads to the program */
   bool blas_threads;            /* the environment sets the threads of such a BLAS */
+  int32_t threads;              /* of the rank, by doctor_threads; set with those of its product: */
+  double product_threads;       /* CPU time of all threads in a large product, over that of the busiest one */
+  double product_rate;          /* its flop per second of CPU time; 0: not measured */
   char driver[64];              /* of NVIDIA GPUs */
   char gpu_problem[DOCTOR_TEXT];
 };
 
+/* Finds all but what follows the threads. Collective over world. */
 void doctor_find(struct doctor_rank *facts, struct trm_comm *world);
+/* Measures a product with so many threads. Not collective. */
+void doctor_find_product(struct doctor_rank *facts, int threads);
 
 /* A check by what all ranks have found. judge: the problem of a rank with its remedy, NULL: none; describe: what is
  * said when no rank has one. Both are owned by the caller. all: (n), ordered by rank. */
@@ -38,6 +44,8 @@ struct doctor_check {
   char *(*describe)(const struct doctor_rank *all, int n);
 };
 extern const struct doctor_check doctor_checks[]; /* ends with a name of NULL */
+/* Threads of a rank, by the rule of trm_cores_choose. */
+int doctor_threads(const struct doctor_rank *all, int n, int rank);
 /* Returns the problem of a host's clock that is `ahead` seconds before rank 0's, known to half of round_trip seconds;
  * owned by the caller, NULL: none. */
 char *doctor_judge_clock(double ahead, double round_trip);

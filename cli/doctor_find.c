@@ -9,10 +9,12 @@
 #include <strings.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "blas/blas.h"
 #include "cli/doctor.h"
+#include "core/memory.h"
 #include "core/sha256.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
@@ -72,6 +74,62 @@ static void find_blas(struct doctor_rank *facts)
   facts->avx2 = __builtin_cpu_supports("avx2");
   facts->avx512 = __builtin_cpu_supports("avx512f");
 #endif
+}
+
+/* CPU time of the threads of this process, in seconds, by their numbers. */
+enum { FIND_THREADS = 2048 };
+struct find_times {
+  int n;
+  long thread[FIND_THREADS];
+  double seconds[FIND_THREADS];
+};
+
+static void find_times(struct find_times *times)
+{
+  DIR *list = opendir("/proc/self/task");
+  times->n = 0;
+  for (struct dirent *entry; list && times->n < FIND_THREADS && (entry = readdir(list));) {
+    const long thread = atol(entry->d_name);
+    struct timespec time;
+    /* the clock that pthread_getcpuclockid has for a thread of this number (of Linux' interface) */
+    if (thread <= 0 || clock_gettime((clockid_t)(~(unsigned)thread << 3 | 6), &time) != 0)
+      continue;
+    times->thread[times->n] = thread;
+    times->seconds[times->n++] = (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+  }
+  if (list)
+    closedir(list);
+}
+
+void doctor_find_product(struct doctor_rank *facts, int threads)
+{
+  enum { SIZE = 1024 };
+  const struct trm_blas_ops *blas = trm_blas_find("auto", TRM_MATMUL_F32);
+  facts->threads = threads;
+  if (!blas || blas->open(threads) != TRM_OK)
+    return;
+  float *a = trm_alloc((size_t)2 * SIZE * SIZE * sizeof *a, "a product"), *c = a + SIZE * SIZE;
+  const struct trm_gemm product = {.m = SIZE, .n = SIZE, .k = SIZE / 2, .alpha = 1, .a = a, .lda = SIZE / 2,
+                                   .b = a + SIZE * SIZE / 2, .ldb = SIZE, .c = c, .ldc = SIZE};
+  struct find_times *before = trm_alloc(2 * sizeof *before, "times of threads"), *after = before + 1;
+  blas->gemm(&product); /* starts the threads */
+  find_times(before);
+  blas->gemm(&product);
+  find_times(after);
+  double all = 0, busiest = 0;
+  for (int i = 0, k = 0; i < after->n; i++) {
+    for (k = 0; k < before->n && before->thread[k] != after->thread[i];)
+      k++;
+    const double seconds = after->seconds[i] - (k < before->n ? before->seconds[k] : 0);
+    all += seconds;
+    busiest = seconds > busiest ? seconds : busiest;
+  }
+  if (busiest > 0) {
+    facts->product_threads = all / busiest;
+    facts->product_rate = (double)SIZE * SIZE * SIZE / all;
+  }
+  trm_free(before);
+  trm_free(a);
 }
 
 static void find_cores(struct doctor_rank *facts)

@@ -4,9 +4,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +62,11 @@ static bool folder_write(struct folder *f)
   folder_begin(f, good ? "fsync" : f->step);
   if (good && fsync(file) != 0)
     good = folder_fail(f, "data are not safe on this file system; name another one for run.dir");
+  if (good && fsync(-1) == 0) {
+    errno = ENOTSUP;
+    good = folder_fail(f, "a preloaded library ignores it (libeatmydata?), and a crash of the host loses checkpoints; "
+                       "take it out of LD_PRELOAD");
+  }
   folder_begin(f, good ? "lock" : f->step);
   if (good && (flock(file, LOCK_EX | LOCK_NB) != 0 || fcntl(file, F_SETLK, &(struct flock){.l_type = F_WRLCK}) != 0))
     good = folder_fail(f, "mount it with locks (Lustre: -o flock; NFS: lockd), or set HDF5_USE_FILE_LOCKING=FALSE");
@@ -75,6 +83,35 @@ static bool folder_rename(struct folder *f)
   if (link(f->renamed, f->path) != 0)
     return folder_fail(f, "run.dir needs hard links; name another file system for it");
   return true;
+}
+
+/* Returns why the file system that holds the folder ignores fsync, by its line in mountinfo (proc(5)); NULL: it does
+ * not, as far as that tells. */
+static const char *folder_find_volatile(const char *folder)
+{
+  static const struct {
+    const char *word, *text; /* of " - TYPE SOURCE OPTIONS" */
+  } table[] = {{" - tmpfs ", "it is the host's memory"},
+               {" - ramfs ", "it is the host's memory"},
+               {",volatile", "an overlay that is mounted volatile"},
+               {",fsync=volatile", "an overlay that is mounted volatile"}, /* the same, in newer kernels */
+               {",nobarrier", "it is mounted with nobarrier"},
+               {",barrier=0", "it is mounted with barrier=0"}};
+  struct stat status;
+  const char *found = NULL;
+  char *line = NULL, device[48] = "";
+  size_t capacity = 0;
+  FILE *mounts = stat(folder, &status) == 0 ? fopen("/proc/self/mountinfo", "r") : NULL;
+  snprintf(device, sizeof device, " %u:%u ", major(status.st_dev), minor(status.st_dev));
+  while (mounts && !found && getline(&line, &capacity, mounts) > 0) {
+    const char *rest = strstr(line, " - "), *at = strstr(line, device);
+    for (size_t i = 0; i < sizeof table / sizeof *table && rest && at && at < rest && !found; i++)
+      found = strstr(rest, table[i].word) ? table[i].text : NULL;
+  }
+  if (mounts)
+    fclose(mounts);
+  free(line);
+  return found;
 }
 
 static void folder_judge_space(struct folder *f, const char *folder)
@@ -101,6 +138,11 @@ static void folder_try(struct folder *f)
   if (!*f->problem && f->token && access(f->token, F_OK) != 0)
     snprintf(f->problem, sizeof f->problem, "a file that rank 0 has written there is not seen: name a folder that all "
              "hosts share");
+  folder_begin(f, "fsync");
+  const char *ignored = *f->problem ? NULL : folder_find_volatile(folder);
+  if (ignored)
+    snprintf(f->problem, sizeof f->problem, "fsync has no effect (%s): a crash of the host loses checkpoints; name a "
+             "folder on a disk or a shared file system for run.dir", ignored);
   trm_free(folder);
 }
 

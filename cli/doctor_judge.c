@@ -49,8 +49,7 @@ static bool judge_within(const uint64_t *a, const uint64_t *b)
   return true;
 }
 
-/* Threads of a rank, by the rule of trm_cores_choose. */
-static int judge_threads(const struct doctor_rank *all, int n, int rank)
+int doctor_threads(const struct doctor_rank *all, int n, int rank)
 {
   int sharing = 0;
   for (int i = 0; i < n; i++)
@@ -66,7 +65,7 @@ static int judge_threads_within(const struct doctor_rank *all, int n, int node, 
   *ranks = 0;
   for (int i = 0; i < n; i++)
     if (all[i].node == node && judge_within(all[i].cores, cores)) {
-      threads += judge_threads(all, n, i);
+      threads += doctor_threads(all, n, i);
       ++*ranks;
     }
   return threads;
@@ -99,7 +98,7 @@ static char *judge_well_binding(const struct doctor_rank *all, int n)
 {
   int threads = 0, hosts = 0;
   for (int i = 0; i < n; i++) {
-    threads += judge_threads(all, n, i);
+    threads += doctor_threads(all, n, i);
     hosts += all[i].node == i;
   }
   return trm_format("%d rank%s on %d host%s, threads in all: %d, none of which share a core", n, n == 1 ? "" : "s",
@@ -180,6 +179,9 @@ static int judge_kernels(const char *name)
   return 3;
 }
 
+/* flop per second of a core: between a BLAS without vector instructions and the slowest core that has AVX2. */
+#define REFERENCE_RATE 1e10
+
 static char *judge_blas(const struct doctor_rank *all, int n, int rank)
 {
   const struct doctor_rank *r = &all[rank];
@@ -191,13 +193,23 @@ static char *judge_blas(const struct doctor_rank *all, int n, int rank)
   if (r->other_blas && !r->blas_threads)
     return trm_strdup("the BLAS may start threads of its own in each thread of the program: set MKL_NUM_THREADS=1 or "
                       "BLIS_NUM_THREADS=1 in the environment, or build with OpenBLAS");
+  if (r->threads > 1 && r->product_rate > 0 && r->product_threads < 0.25 + 0.5 * r->threads)
+    return trm_format("%.0f of %d threads compute a large product: parts of it would have other bits with this BLAS, "
+                      "or no threads can be started (ulimit -u, pids.max of the control group): use OpenBLAS, or raise "
+                      "the limit", r->product_threads, r->threads);
+  if (r->avx2 && r->product_rate > 0 && r->product_rate < REFERENCE_RATE)
+    return trm_format("products take %.1f Gflop a second of a core, as with the reference BLAS: let the loader find "
+                      "OpenBLAS (ldd, LD_LIBRARY_PATH, LD_PRELOAD; Debian: update-alternatives --config "
+                      "libblas.so.3-$(gcc -print-multiarch))", 1e-9 * r->product_rate);
   return NULL;
 }
 
 static char *judge_well_blas(const struct doctor_rank *all, int n)
 {
   (void)n;
-  return *all->kernels ? trm_format("kernels for %s, threads of the program's", all->kernels) : trm_strdup(all->blas);
+  return trm_format("%s%s, %d thread%s, %.3g Gflop a second of each", *all->kernels ? "kernels for " : "",
+                    *all->kernels ? all->kernels : all->blas, all->threads, all->threads == 1 ? "" : "s",
+                    1e-9 * all->product_rate);
 }
 
 /* -- GPUs */

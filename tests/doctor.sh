@@ -1,10 +1,12 @@
 #!/bin/bash
 # trireme doctor on this machine: nothing found where nothing is wrong, and planted faults, each found by its check
-# alone: a launcher of another MPI, ranks of two builds, threads that share a core, old kernels of OpenBLAS, folders
-# that are absent, read-only, full or small, and an fsync that fails or does not end.
+# alone, with its remedy: a launcher of another MPI, ranks of two builds, threads that share a core, old kernels of
+# OpenBLAS, a BLAS that cannot be divided among threads or is slow, folders that are absent, read-only, full or small,
+# and an fsync that fails, does not end, or has no effect.
 set -u
 . "$(dirname "$0")/lib.sh"
 TRIREME=$(realpath "$TRIREME")
+[ "$(stat -f -c %T "${TMPDIR:-/tmp}")" != tmpfs ] || export TMPDIR=$PWD # in memory: a finding by itself
 scratch
 export HWLOC_HIDE_ERRORS=1
 
@@ -14,9 +16,9 @@ doctor() {
   local status=$?
   [ $status = "$1" ] || { cat lines errors; fail "status $status of ${*:2}"; }
 }
-# finds CHECK TEXT: a problem of this check, with this text and this host, and no other
+# finds CHECK TEXT [REMEDY]: a problem of this check, with this text, remedy and host, and no other
 finds() {
-  grep -q "^problem *$1 .*$2.*\[$(hostname)\]$" lines && [ "$(grep -vc '^ok ' lines)" = 1 ] ||
+  grep -q "^problem *$1 .*$2.*${3-: .*}\[$(hostname)\]$" lines && [ "$(grep -vc '^ok ' lines)" = 1 ] ||
     { cat lines errors; fail "not found: $1: $2"; }
   pass "$1: $2"
 }
@@ -56,6 +58,9 @@ if [ "$cores" -ge 2 ]; then
   finds versions "program: trireme .*, and rank 0 on $(hostname) has trireme"
   doctor 1 env OMP_NUM_THREADS=$cores "${two[@]}" "$TRIREME" doctor
   finds binding "2 ranks with $((2 * cores)) threads in all on $cores cores"
+  # OpenMP's library binds the first thread to one core, and threads inherit its cores: not those of the program
+  doctor 0 env OMP_NUM_THREADS=2 OMP_PROC_BIND=close OMP_PLACES=cores "$TRIREME" doctor
+  grep -q '^ok *binding .*threads in all: 2,' lines && pass "OMP_PROC_BIND takes no cores away"
 fi
 core=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
 doctor 1 taskset -c "$core" "${two[@]}" "$TRIREME" doctor
@@ -69,25 +74,53 @@ if grep -qw avx2 /proc/cpuinfo && "$TRIREME" doctor | grep -q 'openblas.*kernels
   finds blas "kernels for Nehalem on a processor with AVX"
 fi
 
+find_preloaded uneven_blas
+if [ "$cores" -ge 2 ]; then
+  doctor 0 env OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=1 "$TRIREME" doctor # the program divides products
+  grep -q '^ok *blas .*, 2 threads, ' lines || { cat lines; fail "not two threads"; }
+  doctor 1 env OMP_NUM_THREADS=2 LD_PRELOAD="$PRELOADED" "$TRIREME" doctor
+  finds blas "1 of 2 threads compute a large product" "use OpenBLAS, .*"
+fi
+reference=$(find /usr/lib/*/blas /usr/lib64 -maxdepth 1 -name 'libblas.so.3' 2> /dev/null | head -1)
+if [ -n "$reference" ] && nm -D "$reference" | grep -q ' T cblas_sgemm$' && grep -qw avx2 /proc/cpuinfo; then
+  doctor 1 env LD_PRELOAD="$reference" "$TRIREME" doctor
+  finds blas "Gflop a second of a core, as with the reference BLAS" "let the loader find OpenBLAS .*"
+else
+  echo "SKIPPED: the reference BLAS (Debian: libblas3)"
+fi
+
 doctor 1 "$TRIREME" doctor --dir=absent
-finds folder "absent: write: No such file or directory"
+finds folder "absent: write: No such file or directory" "name a folder that this user may write to "
+find_preloaded no_fsync
+doctor 1 env LD_PRELOAD="$PRELOADED" "$TRIREME" doctor --dir=folder
+finds folder "fsync: .*: a preloaded library ignores it" "take it out of LD_PRELOAD "
 find_faults
 doctor 1 env LD_PRELOAD="$FAULTS" FAULT_FOLDER=folder FAULT_AT=3 FAULT=EIO "$TRIREME" doctor --dir=folder
-finds folder "fsync: Input/output error"
+finds folder "fsync: Input/output error" "name another one for run.dir "
 began=$SECONDS
 doctor 1 env LD_PRELOAD="$FAULTS" FAULT_FOLDER=folder FAULT_DELAY=20 "$TRIREME" doctor --dir=folder --limit=1
 finds folder "fsync: no answer within 1 s"
 at_least 8 $((SECONDS - began)) || fail "$((SECONDS - began)) s for a limit of 1 s"
 
 [ "$(id -u)" = 0 ] && mkdir disk && mount -t tmpfs -o size=8M tmpfs disk 2> /dev/null || finish
-trap 'umount disk; rm -rf "$work"' EXIT
+trap 'umount -q merged; umount disk; rm -rf "$work"' EXIT
 doctor 1 "$TRIREME" doctor --dir=disk
-finds folder "disk: [78] MiB free: checkpoints may not fit"
+finds folder "disk: [78] MiB free: checkpoints may not fit" "free some space "
 head -c 16M /dev/zero > disk/full 2> /dev/null
 doctor 1 "$TRIREME" doctor --dir=disk
-finds folder "disk: write: No space left on device: free some space"
+finds folder "disk: write: No space left on device" "free some space, or raise the quota "
 rm disk/full
 mount -o remount,ro disk
 doctor 1 "$TRIREME" doctor --dir=disk
-finds folder "disk: write: Read-only file system"
+finds folder "disk: write: Read-only file system" "name a folder on another file system "
+mount -o remount,rw,size=2G disk # takes no memory
+doctor 1 "$TRIREME" doctor --dir=disk
+finds folder "disk: fsync has no effect (it is the host's memory)" "name a folder on a disk .*"
+mkdir lower upper overlay merged
+if mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=overlay,volatile overlay merged 2> /dev/null; then
+  doctor 1 "$TRIREME" doctor --dir=merged
+  finds folder "merged: fsync has no effect (an overlay that is mounted volatile)" "name a folder on a disk .*"
+else
+  echo "SKIPPED: no volatile overlay here"
+fi
 finish

@@ -27,6 +27,9 @@ static void doctor_healthy(struct doctor_rank all[RANKS])
     r->shared_free = (int64_t)1 << 33;
     strcpy(r->kernels, "Haswell");
     r->avx2 = true;
+    r->threads = 2;
+    r->product_threads = 1.9;
+    r->product_rate = 3e10;
   }
 }
 
@@ -128,6 +131,14 @@ static void test_doctor_blas(void)
   all[2].other_blas = true;
   CU_ASSERT(doctor_finds(all, "blas", 4, "MKL_NUM_THREADS=1"));
   all[2].blas_threads = true;
+  CU_ASSERT(doctor_finds(all, "none", 0, ""));
+  all[1].product_threads = 1.1;
+  CU_ASSERT(doctor_finds(all, "blas", 2, "1 of 2 threads compute a large product"));
+  all[1].threads = 1;
+  CU_ASSERT(doctor_finds(all, "none", 0, ""));
+  all[3].product_rate = 2e9;
+  CU_ASSERT(doctor_finds(all, "blas", 8, "2.0 Gflop a second of a core"));
+  all[3].product_rate = 0;
   CU_ASSERT(doctor_finds(all, "none", 0, ""));
 }
 
