@@ -2,6 +2,7 @@
  *
  *   /                     attributes: format = "trireme-checkpoint", version, the fields of struct trm_checkpoint,
  *                         weights_sha256
+ *   /record               (1) text: record.json of the run, optional
  *   /class_names          (classes) texts, optional
  *   /merges               of tokens (encoding.h)
  *   /state_names          (states) texts, "weights" first

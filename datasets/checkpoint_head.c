@@ -85,9 +85,11 @@ static int head_undone_write(hid_t file, const char *path, const struct trm_chec
 
 int checkpoint_head_write(hid_t file, const char *path, const struct trm_checkpoint *c)
 {
+  const char *record = c->record;
   H5_LOCKED;
   const bool done =
     head_fields_put(file, c) && head_spec_put(file, &c->spec) &&
+    (!c->record || strlen(c->record) >= H5_TEXT_BYTES || h5_put_texts(file, "record", &record, 1)) &&
     (!c->class_names || h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
     encoding_put(file, &c->encoding) && h5_put_texts(file, "state_names", c->state_name, (size_t)c->states);
   return done ? head_undone_write(file, path, c) : h5_error(path, "cannot be written");
@@ -173,6 +175,16 @@ static int head_undone_read(hid_t file, const char *path, struct trm_checkpoint 
   return valid ? TRM_OK : h5_error(path, "undone is damaged");
 }
 
+static int head_record_read(hid_t file, const char *path, struct trm_checkpoint *c)
+{
+  char **texts;
+  if (!h5_get_texts(file, "record", 1, &texts))
+    return h5_error(path, "record is damaged");
+  c->record = texts ? trm_strdup(texts[0]) : NULL;
+  trm_free(texts);
+  return TRM_OK;
+}
+
 int checkpoint_head_read(hid_t file, const char *path, struct trm_checkpoint *c)
 {
   TRM_CHECK(head_fields_get(file, path, c));
@@ -184,5 +196,6 @@ int checkpoint_head_read(hid_t file, const char *path, struct trm_checkpoint *c)
   if (!head_states_get(file, c))
     return h5_error(path, "state_names is missing or damaged");
   TRM_CHECK(head_undone_read(file, path, c));
+  TRM_CHECK(head_record_read(file, path, c));
   return local_state_ranks_read(file, path, &c->local_state_ranks);
 }

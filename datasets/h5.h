@@ -122,5 +122,6 @@ hid_t h5_array_open(hid_t group, const char *name, int *dims, hsize_t size[H5S_M
 
 /* Lists of texts, as one-dimensional data sets of fixed-length strings. False: damaged or failed. *texts: one block,
  * owned by the caller (trm_free); NULL if absent. */
+enum { H5_TEXT_BYTES = 1 << 20 }; /* longer texts are not read */
 bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t count);
 bool h5_get_texts(hid_t file, const char *name, size_t count, char ***texts);

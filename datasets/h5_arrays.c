@@ -172,7 +172,7 @@ bool h5_get_texts(hid_t file, const char *name, size_t count, char ***texts)
   H5_CLOSED const hid_t type = dataset < 0 ? -1 : H5Dget_type(dataset);
   const size_t bytes = type < 0 ? 0 : H5Tget_size(type);
   if (type < 0 || H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0 || dims != 1 || size[0] != count ||
-      bytes >= 1 << 20 || count >= 1 << 20 || count * bytes >= 1 << 28)
+      bytes >= H5_TEXT_BYTES || count >= 1 << 20 || count * bytes >= 1 << 28)
     return false;
   char *flat = trm_alloc(count * bytes, name);
   char **list = trm_alloc(count * (sizeof(char *) + bytes + 1), name);

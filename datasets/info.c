@@ -36,6 +36,12 @@ static void info_print_text(struct report *report, const char *key, const char *
     info_print_line(key, 14, value);
 }
 
+static void info_print_pair(const char *key, const char *value)
+{
+  printf("  ");
+  info_print_line(key, 20, value);
+}
+
 static void info_print_integer(struct report *report, const char *key, uint64_t value)
 {
   if (report->json)
@@ -301,6 +307,39 @@ static int info_dataset_report(struct report *report, const char *path, hid_t fi
 
 /* -- checkpoints */
 
+/* Prints the values below a node as lines, each under its path in the record: "software.blas". Those of a list are one
+ * line. */
+static void info_print_values(const struct trm_node *node, const char *path)
+{
+  char *list = NULL;
+  for (const struct trm_node *entry = node->first; entry; entry = entry->next) {
+    char *name = trm_format("%s%s%s", path, *path && entry->key ? "." : "", entry->key ? entry->key : "");
+    if (entry->kind != TRM_NODE_SCALAR)
+      info_print_values(entry, name);
+    else if (!entry->key)
+      trm_append(&list, "%s%s", list ? " " : "", entry->text);
+    else if (strcmp(entry->text, "null") != 0)
+      info_print_pair(name, entry->text);
+    trm_free(name);
+  }
+  if (list)
+    info_print_pair(path, list);
+  trm_free(list);
+}
+
+/* Prints record.json of the run, as text if a build cannot read it. */
+static void info_print_record(struct report *report, const char *path, const char *record)
+{
+  struct trm_node *root;
+  if (report->json || !record || trm_document_parse(record, strlen(record), path, &root) != TRM_OK) {
+    info_print_text(report, "record", record);
+    return;
+  }
+  printf("record\n");
+  info_print_values(root, "");
+  trm_node_free(root);
+}
+
 /* The weights of a checkpoint. */
 struct tensor_group {
   struct report *report;
@@ -364,8 +403,6 @@ static void info_print_checkpoint(struct report *report, const char *path, const
   info_print_text(report, "data_digest", c->data_digest);
   info_print_text(report, "weights_sha256", c->weights_sha256);
   info_print_texts(report, "states", "states", c->state_name, (size_t)c->states);
-  if (!report->json)
-    printf("parameters\n");
 }
 
 static int info_checkpoint_report(struct report *report, const char *path, hid_t file, bool check)
@@ -373,6 +410,9 @@ static int info_checkpoint_report(struct report *report, const char *path, hid_t
   struct trm_checkpoint c;
   TRM_CHECK(trm_checkpoint_hdf5.read_head(path, &c));
   info_print_checkpoint(report, path, &c);
+  info_print_record(report, path, c.record);
+  if (!report->json)
+    printf("parameters\n");
   int status = info_tensors_report(report, path, file);
   if (status == TRM_OK && check)
     status = checkpoint_verify(file, path, &c);

@@ -29,6 +29,7 @@ trm_test_programs += \
 	tests/unit/test_device_ranks \
 	tests/unit/test_doctor \
 	tests/unit/test_document \
+	tests/unit/test_energy \
 	tests/unit/test_event_file \
 	tests/unit/test_exchange \
 	tests/unit/test_full_disk \
@@ -135,6 +136,7 @@ tests_unit_test_random_SOURCES = tests/unit/test_random.c $(trm_program_extra)
 tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_thread_level_SOURCES = tests/unit/test_thread_level.c $(trm_program_extra)
 tests_unit_test_shares_SOURCES = tests/unit/test_shares.c $(trm_program_extra)
+tests_unit_test_energy_SOURCES = tests/unit/test_energy.c $(trm_program_extra)
 tests_unit_test_event_file_SOURCES = tests/unit/test_event_file.c tests/unit/messages.h \
 	$(trm_program_extra)
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
@@ -241,7 +243,15 @@ tests_support_bitflip_la_SOURCES = tests/support/bitflip.c
 tests_support_bitflip_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_bitflip_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_support_bitflip_la_LIBADD = -ldl
-# Preloaded by tests/encrypted_messages.sh.
+# Preloaded by tests/doctor.sh.
+check_LTLIBRARIES += tests/support/no_fsync.la tests/support/uneven_blas.la
+tests_support_no_fsync_la_SOURCES = tests/support/no_fsync.c
+tests_support_no_fsync_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_support_no_fsync_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
+tests_support_uneven_blas_la_SOURCES = tests/support/uneven_blas.c
+tests_support_uneven_blas_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+tests_support_uneven_blas_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
+# Preloaded by tests/encrypted_messages.sh and tests/doctor_hosts.sh.
 check_LTLIBRARIES += tests/support/shifted_clock.la
 tests_support_shifted_clock_la_SOURCES = tests/support/shifted_clock.c
 tests_support_shifted_clock_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
@@ -317,6 +327,7 @@ trm_test_scripts += \
 	tests/encryption.sh \
 	tests/encrypted_messages.sh \
 	tests/signatures.sh \
+	tests/energy.sh \
 	tests/event_files.sh \
 	tests/packaging.sh \
 	tests/python.sh \

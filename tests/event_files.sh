@@ -56,12 +56,15 @@ else
   "$TRIREME" train "${train[@]}" --train.epochs=2 --run.dir=runs/async --strategy.name=asgd --simulate.workers=4 \
     --log.tensorboard=yes > log 2>&1 || { cat log; fail "an asynchronous run"; }
   events runs/async
-  if "$python" -c 'import tensorboard.backend.event_processing.event_accumulator' 2> /dev/null; then
+  launch 2 "$TRIREME" train "${train[@]}" --train.epochs=1 --run.dir=runs/sharded --parallel.zero=3 \
+    --log.tensorboard=yes > log 2>&1 || { cat log; fail "a run with sharded weights"; }
+  events runs/sharded
+  if "$python" -c 'import h5py, tensorboard.backend.event_processing.event_accumulator' 2> /dev/null; then
     "$python" "$top_srcdir/tests/reference/check_events.py" first:tb/first runs/live:runs/live runs/part:tb/part \
-      runs/async:runs/async || fail "TensorBoard reads other values"
-    pass "TensorBoard reads the values of metrics.jsonl and of staleness.json"
+      runs/async:runs/async runs/sharded:runs/sharded || fail "TensorBoard reads other values"
+    pass "TensorBoard reads the values of metrics.jsonl and staleness.json, and histograms of the weights"
   else
-    echo "SKIPPED: reading the event files ($python has no tensorboard)"
+    echo "SKIPPED: reading the event files ($python has no tensorboard, or no h5py)"
   fi
 fi
 

@@ -41,6 +41,21 @@ grep -q "\"hosts\":\[{\"host\":\"$(uname -n | cut -c1-63)\",\"cores\":\[\"[0-9]"
 grep -q '"command":\["[^"]*trireme","train",' sync/record.json || fail "command"
 ! grep -q '"slurm"' sync/record.json || [ -n "${SLURM_JOB_ID-}" ] || fail "a Slurm job without Slurm"
 pass "record.json"
+# the same text is in the checkpoint, for whoever has that file alone
+"$TRIREME" data info sync/checkpoints/last.h5 > info.txt || fail "data info of a checkpoint"
+for value in "revision             $(record revision sync)" "software.mpi         $(record mpi sync)" \
+  "data.train.digest    $(json_text digest info.json)" "hosts.host           $(uname -n | cut -c1-63)" \
+  "software.blas_library $(record blas_library sync)"; do
+  grep -qF "  $value" info.txt || { cat info.txt; fail "not in the checkpoint: $value"; }
+done
+grep -q '^  command  *.*trireme train ' info.txt || { cat info.txt; fail "no command in the checkpoint"; }
+if command -v h5dump > /dev/null; then
+  h5dump -d record -b -o record.bin sync/checkpoints/last.h5 > dump.log 2>&1 && cmp record.bin sync/record.json ||
+    { cat dump.log; fail "h5dump reads another record"; }
+  pass "the record is in the checkpoint, where h5dump finds it, too"
+else
+  echo "SKIPPED: no h5dump here (Debian: hdf5-tools)"
+fi
 
 repeats 0 'same bits' sync
 equal sync sync.repeat

@@ -19,6 +19,8 @@ libtrireme_la_SOURCES += \
 	src/core/background.c \
 	src/core/background.h \
 	src/core/bfloat16.c \
+	src/core/energy.c \
+	src/core/energy.h \
 	src/core/float16.c \
 	src/core/chunk_cipher.c \
 	src/core/chunk_cipher.h \

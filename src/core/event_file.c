@@ -211,6 +211,52 @@ int trm_event_file_add_line(struct trm_event_file *file, const struct trm_node *
   return trains ? event_file_add_speed(file, line, step, time) : TRM_OK;
 }
 
+/* histogram: complete but for its buckets; limit, bucket (n). */
+static int event_file_add_buckets(struct trm_event_file *file, const char *tag, int64_t step, double time,
+                                  Tensorboard__HistogramProto *histogram, double *limit, double *bucket, size_t n)
+{
+  Tensorboard__Summary__Value value = TENSORBOARD__SUMMARY__VALUE__INIT;
+  histogram->n_bucket_limit = histogram->n_bucket = n;
+  histogram->bucket_limit = limit;
+  histogram->bucket = bucket;
+  value.tag = (char *)tag;
+  value.value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_HISTO;
+  value.histo = histogram;
+  return event_file_add_value(file, &value, step, time);
+}
+
+int trm_event_file_add_values(struct trm_event_file *file, const char *tag, int64_t step, double time,
+                              const float *values, size_t n)
+{
+  enum { BUCKETS = 64 };
+  Tensorboard__HistogramProto histogram = TENSORBOARD__HISTOGRAM_PROTO__INIT;
+  double limit[BUCKETS], bucket[BUCKETS] = {0};
+  histogram.min = INFINITY;
+  histogram.max = -INFINITY;
+  for (size_t i = 0; i < n; i++)
+    if (isfinite(values[i])) {
+      histogram.min = fmin(histogram.min, values[i]);
+      histogram.max = fmax(histogram.max, values[i]);
+    }
+  if (histogram.min > histogram.max)
+    return TRM_OK;
+  const double width = (histogram.max - histogram.min) / BUCKETS;
+  for (int i = 0; i < BUCKETS; i++)
+    limit[i] = i < BUCKETS - 1 ? histogram.min + (i + 1) * width : histogram.max;
+  for (size_t i = 0; i < n; i++) {
+    const double x = values[i];
+    if (!isfinite(x))
+      continue;
+    const int number = width > 0 ? (int)((x - histogram.min) / width) : 0;
+    bucket[number < BUCKETS ? number : BUCKETS - 1]++;
+    histogram.num++;
+    histogram.sum += x;
+    histogram.sum_squares += x * x;
+  }
+  const size_t used = width > 0 ? BUCKETS : 1; /* all values are the same */
+  return event_file_add_buckets(file, tag, step, time, &histogram, limit, bucket, used);
+}
+
 int trm_event_file_add_histogram(struct trm_event_file *file, const char *tag, int64_t step, double time,
                                  const uint64_t *count, size_t n)
 {
@@ -231,14 +277,7 @@ int trm_event_file_add_histogram(struct trm_event_file *file, const char *tag, i
     histogram.sum += number * value;
     histogram.sum_squares += number * value * value;
   }
-  histogram.n_bucket_limit = histogram.n_bucket = n;
-  histogram.bucket_limit = limit;
-  histogram.bucket = bucket;
-  Tensorboard__Summary__Value value = TENSORBOARD__SUMMARY__VALUE__INIT;
-  value.tag = (char *)tag;
-  value.value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_HISTO;
-  value.histo = &histogram;
-  const int status = event_file_add_value(file, &value, step, time);
+  const int status = event_file_add_buckets(file, tag, step, time, &histogram, limit, bucket, n);
   trm_free(limit);
   return status;
 }
@@ -275,6 +314,13 @@ int trm_event_file_add_histogram(struct trm_event_file *file, const char *tag, i
                                  const uint64_t *count, size_t n)
 {
   (void)file, (void)tag, (void)step, (void)time, (void)count, (void)n;
+  return TRM_OK;
+}
+
+int trm_event_file_add_values(struct trm_event_file *file, const char *tag, int64_t step, double time,
+                              const float *values, size_t n)
+{
+  (void)file, (void)tag, (void)step, (void)time, (void)values, (void)n;
   return TRM_OK;
 }
 

@@ -19,6 +19,7 @@ libtrireme_la_SOURCES += \
 	src/train/dataset.c \
 	src/train/epochs.c \
 	src/train/evaluate.c \
+	src/train/histograms.c \
 	src/train/initial.c \
 	src/train/device_batch.c \
 	src/train/device_batch.h \

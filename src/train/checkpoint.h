@@ -25,6 +25,7 @@ struct trm_checkpoint {
   /* model and data set */
   char *model_text, *loss_name;   /* owned */
   char *config;                   /* the resolved configuration as YAML, owned */
+  char *record;                   /* the run's record.json, owned; NULL: not known */
   char *weights_sha256;           /* hexadecimal, set by read_head, owned; write computes it */
   char *data_digest;              /* the data set's, owned, may be NULL */
   char *validation;               /* identifies the validation rows; "none": no such rows; owned, NULL: not known */

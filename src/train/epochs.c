@@ -127,8 +127,9 @@ static int epochs_record(struct trainer *t, const struct trm_progress_point *at,
                          const struct trm_dataset *dataset, const struct trm_score *score)
 {
   const struct trm_staleness *total = trainer_gather_staleness(t);
-  int status = TRM_OK;
-  if (t->comm->rank == 0) {
+  const bool logged = split == TRM_SPLIT_TEST && t->evaluated_at == at->step; /* after the validation split */
+  int status = logged ? TRM_OK : trainer_log_weights(t, at->step);
+  if (t->comm->rank == 0 && status == TRM_OK) {
     status = trm_run_dir_log_evaluation(&t->run_dir, at, split, dataset, score, total, t->staleness.mean,
                                         t->staleness.ranks);
     epochs_print_score(t, head, split, dataset, score);

@@ -16,6 +16,7 @@ void trm_checkpoint_free(struct trm_checkpoint *checkpoint)
   trm_free(checkpoint->model_text);
   trm_free(checkpoint->loss_name);
   trm_free(checkpoint->config);
+  trm_free(checkpoint->record);
   trm_free(checkpoint->weights_sha256);
   trm_free(checkpoint->data_digest);
   trm_free(checkpoint->validation);

@@ -192,14 +192,20 @@ int trm_run_dir_audit_checkpoint(const struct trm_run_dir *dir, const char *file
   return trm_audit_append(dir->path, &(struct trm_audit_event){.event = "checkpoint", .step = step, .file = file});
 }
 
-/* Opens the event file of log.tensorboard. */
-static int run_dir_open_events(struct trm_run_dir *dir, const char *where, int64_t resume_step)
+bool trm_run_dir_has_events(const struct trm_options *options)
 {
+  return strcmp(options->log.tensorboard, "no") != 0 && options->log.tensorboard[0] != '\0';
+}
+
+/* Opens the event file of log.tensorboard. */
+static int run_dir_open_events(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step)
+{
+  const char *where = options->log.tensorboard;
   char *run = realpath(dir->path, NULL);
   const char *name = run ? strrchr(run, '/') : NULL;
   char *folder = strcmp(where, "yes") == 0 ? trm_strdup(dir->path) : trm_format("%s%s", where, name ? name : "/run");
   int status = TRM_OK;
-  if (strcmp(where, "no") != 0 && where[0] != '\0')
+  if (trm_run_dir_has_events(options))
     status = trm_event_file_open(&dir->events, folder, resume_step < 0 ? -1 : resume_step + 1);
   trm_free(folder);
   free(run);
@@ -232,7 +238,7 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
   if (status == TRM_OK && !(dir->metrics = fopen(metrics, "a")))
     status = trm_error(TRM_FAILED, "%s: cannot write: %s", metrics, strerror(errno));
   if (status == TRM_OK)
-    status = run_dir_open_events(dir, options->log.tensorboard, resume_step);
+    status = run_dir_open_events(dir, options, resume_step);
   if (status == TRM_OK)
     status = run_dir_audit_start(dir, options, resume_step > 0 ? (uint64_t)resume_step : 0);
   trm_free(checkpoints);
@@ -491,6 +497,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     if (!isnan(result->virtual_s))
       trm_json_number(&json, "virtual_s", result->virtual_s);
     trm_json_number(&json, "samples_per_s", result->samples_per_s);
+    if (!isnan(result->joules))
+      trm_json_number(&json, "joules", result->joules);
     trm_json_number(&json, "train_s", result->train_s);
     trm_json_number(&json, "comm_s", result->comm_s);
     trm_json_number(&json, "wait_s", result->wait_s);

@@ -36,6 +36,8 @@ int trm_run_dir_take(struct trm_run_dir *dir, const struct trm_run_options *opti
  * metrics after that step, and summary.json. resume_step < 0: a new run; a directory that holds a run is TRM_USAGE, or
  * with run.overwrite the run's files are removed. */
 int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step);
+/* Returns true if the run writes TensorBoard's event files (log.tensorboard). */
+bool trm_run_dir_has_events(const struct trm_options *options);
 /* Returns true if summary.json says that the run in a directory has finished: *steps that it made, *early: it stopped
  * early, or at the end of train.seconds. */
 bool trm_run_dir_is_finished(const char *path, uint64_t *steps, bool *early);

@@ -1,6 +1,8 @@
-/* record.json of a run directory: with config.yaml, what is needed to repeat the run (`trireme repeat`): the program,
- * its libraries and compiler, ranks, processor, and the files that the options name. */
+/* record.json of a run directory, and the same text in each checkpoint: with config.yaml, what is needed to repeat the
+ * run (`trireme repeat`): the program, its libraries and compiler, ranks, processor, and the files that the options
+ * name. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -88,34 +90,50 @@ static void run_record_add_software(struct trm_json *json, const struct trm_modu
   trm_json_text(json, "flags", TRM_COMPILER_FLAGS);
 }
 
-int trainer_write_record(const struct trainer *t, const struct trm_options *options)
+/* config: the SHA-256 of config.yaml. */
+static void run_record_add_all(FILE *stream, const struct trainer *t, const struct trm_options *options,
+                               const char *config)
 {
-  char config[65], folder[4096];
+  char folder[4096];
+  struct trm_json json;
+  trm_json_open(&json, stream);
+  trm_json_object(&json, NULL);
+  trm_json_text(&json, "version", PACKAGE_VERSION);
+  trm_json_text(&json, "revision", TRM_REVISION);
+  trm_json_text(&json, "config_sha256", config);
+  trm_json_text(&json, "folder", getcwd(folder, sizeof folder) ? folder : NULL);
+  trm_json_integer(&json, "seed", options->run.seed);
+  trm_json_integer(&json, "ranks", t->comm->size);
+  trm_json_integer(&json, "nodes", t->nodes);
+  trm_json_integer(&json, "threads", t->modules->device->threads);
+  trm_json_integer(&json, "resumed_at", (int64_t)t->resumed_at);
+  trm_json_text(&json, "shares", t->options->parallel.shares); /* config.yaml has those that were measured */
+  run_record_add_data(&json, &t->splits);
+  run_record_add_files(&json, options);
+  trm_json_object(&json, "software");
+  run_record_add_software(&json, t->modules);
+  trm_json_end(&json);
+  trainer_add_places(&json, t);
+  trm_json_end(&json);
+}
+
+int trainer_write_record(struct trainer *t, const struct trm_options *options)
+{
+  char config[65];
+  size_t bytes;
   TRM_CHECK(trm_run_dir_hash_config(&t->run_dir, options, config));
+  free(t->record);
+  t->record = NULL;
+  FILE *stream = open_memstream(&t->record, &bytes);
+  if (stream)
+    run_record_add_all(stream, t, options, config);
+  if (!stream || fclose(stream) != 0)
+    return trm_error(TRM_FAILED, "record.json: no memory for its text");
   char *path = trm_format("%s/record.json", t->run_dir.path);
   struct atomic_file file;
   int status = atomic_file_open(&file, path);
   if (status == TRM_OK) {
-    struct trm_json json;
-    trm_json_open(&json, file.stream);
-    trm_json_object(&json, NULL);
-    trm_json_text(&json, "version", PACKAGE_VERSION);
-    trm_json_text(&json, "revision", TRM_REVISION);
-    trm_json_text(&json, "config_sha256", config);
-    trm_json_text(&json, "folder", getcwd(folder, sizeof folder) ? folder : NULL);
-    trm_json_integer(&json, "seed", options->run.seed);
-    trm_json_integer(&json, "ranks", t->comm->size);
-    trm_json_integer(&json, "nodes", t->nodes);
-    trm_json_integer(&json, "threads", t->modules->device->threads);
-    trm_json_integer(&json, "resumed_at", (int64_t)t->resumed_at);
-    trm_json_text(&json, "shares", t->options->parallel.shares); /* config.yaml has those that were measured */
-    run_record_add_data(&json, &t->splits);
-    run_record_add_files(&json, options);
-    trm_json_object(&json, "software");
-    run_record_add_software(&json, t->modules);
-    trm_json_end(&json);
-    trainer_add_places(&json, t);
-    trm_json_end(&json);
+    fwrite(t->record, 1, bytes, file.stream);
     status = atomic_file_close(&file, !ferror(file.stream));
   }
   trm_free(path);

@@ -22,7 +22,7 @@ enum save_kind { SAVE_STEP, SAVE_BEST, SAVE_MEMORY };
 struct trainer_save {
   struct trainer *t;
   char *path;                        /* owned */
-  struct trm_checkpoint checkpoint;  /* owns config, validation and undone; its other texts are the trainer's */
+  struct trm_checkpoint checkpoint;  /* owns config, record, validation and undone; its other texts are the trainer's */
   enum save_kind kind;
   struct trainer_save *next;
 };
@@ -63,6 +63,7 @@ static struct trainer_save *save_create(struct trainer *t, enum save_kind kind)
       .model_text = t->full_model.text,
       .loss_name = (char *)t->full_model.loss->name,
       .config = save_config_text(t),
+      .record = t->record ? trm_strdup(t->record) : NULL, /* t's may change while a thread writes */
       .data_digest = (char *)t->data->digest, /* read only, as all texts here */
       .validation = trainer_validation_text(t),
       .spec = t->full_model.spec,
@@ -75,6 +76,7 @@ static struct trainer_save *save_create(struct trainer *t, enum save_kind kind)
 static void save_free(struct trainer_save *save)
 {
   free(save->checkpoint.config);
+  trm_free(save->checkpoint.record);
   trm_free(save->checkpoint.validation);
   trm_free(save->checkpoint.undone);
   trm_free(save->path);

@@ -1,7 +1,9 @@
 /* A training run: setup, the loop over epochs (epochs.c), results. Read from the bottom: trm_train. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/energy.h"
 #include "core/ledger.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -384,17 +386,22 @@ static bool train_has_finished(const struct trainer *t)
   return finished;
 }
 
-/* Collective on a real network. On a virtual one, where messages take time, the options have the number. */
-static int train_count_nodes(const struct trainer *t)
+/* Sets nodes and leads_node. Collective on a real network. On a virtual one, where messages take time, the options have
+ * the number, and one rank leads the host of all. */
+static void train_count_nodes(struct trainer *t)
 {
   const struct trm_simulate_options *simulate = &t->options->simulate;
-  if (t->comm->ops->compute)
-    return simulate->nodes > 0 ? (int)simulate->nodes : t->comm->size;
+  if (t->comm->ops->compute) {
+    t->nodes = simulate->nodes > 0 ? (int)simulate->nodes : t->comm->size;
+    t->leads_node = t->comm->rank == 0;
+    return;
+  }
   struct trm_comm *node = t->comm->ops->split_node(t->comm, TRM_SHARE_NODE);
-  int32_t firsts = node->rank == 0;
+  t->leads_node = node->rank == 0;
+  int32_t firsts = t->leads_node;
   node->ops->release(node);
   t->comm->ops->allreduce(t->comm, &firsts, 1, TRM_INT32, TRM_SUM);
-  return firsts;
+  t->nodes = firsts;
 }
 
 /* Opens the run directory and logs what will be trained. Collective. */
@@ -404,7 +411,7 @@ static int train_begin(struct trainer *t)
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   const struct trm_options options = trainer_shares_options(t);
   t->run_dir.data_digest = t->data->digest;
-  t->nodes = train_count_nodes(t);
+  train_count_nodes(t);
   t->resumed_at = t->strategy.updates;
   trainer_gather_places(t);
   int status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, &options, resumed) : TRM_OK;
@@ -434,7 +441,9 @@ static void train_tear_down(struct trainer *t)
   trainer_lanes_free(t);
   trainer_shares_free(t);
   trm_free(t->staleness.mean);
+  trm_energy_stop(t->energy);
   trm_free(t->place);
+  free(t->record);
   trm_model_free(&t->model);
   trm_model_free(&t->full_model);
   if (t->tensor)
@@ -474,6 +483,16 @@ static int train_hash_weights(struct trainer *t)
   return status;
 }
 
+/* Returns the energy of the run on all nodes, each counted once. Collective on a real network. */
+static double train_joules(struct trainer *t)
+{
+  double joules = t->leads_node ? trm_energy_stop(t->energy) : 0; /* NAN stays in the sum */
+  t->energy = NULL;
+  if (!t->comm->ops->compute)
+    t->comm->ops->allreduce(t->comm, &joules, 1, TRM_DOUBLE, TRM_SUM);
+  return joules;
+}
+
 /* Completes *t->result and writes summary.json. Collective. */
 static int train_conclude(struct trainer *t, const char *outcome)
 {
@@ -492,6 +511,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->validation_token_bytes = t->splits.validation ? t->splits.validation->token_bytes : 0;
   result->test_token_bytes = t->splits.test ? t->splits.test->token_bytes : 0;
   result->status = outcome;
+  result->joules = train_joules(t);
   result->planned_bytes = trm_budget_total(&t->budget);
   trainer_rank_times(t);
   trainer_between_nodes(t);
@@ -545,6 +565,7 @@ static int train_run(struct trainer *t)
   t->began = t->slowdown.origin_s = trainer_clock(t);
   t->wall_began = train_real_clock();
   train_start_trace(t);
+  t->energy = t->leads_node ? trm_energy_start(TRM_ENERGY_FOLDER) : NULL;
   int status = trainer_run(t, &outcome);
   trm_trace_end_recording();
   trm_progress_end();

@@ -68,6 +68,8 @@ struct trm_result {
   struct trm_over_ranks compute, wait, comm; /* seconds in steps: neither of the following; waiting; communication */
   struct trm_slowest slowest;
   struct trm_wire_means between_nodes;
+  double joules;                  /* of processors and memory of all nodes, by this process' part of the run; NAN: not
+                                     every node tells them */
   size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step; maximum of the run */
   char weights_sha256[65];        /* "": no weights were trained */
   bool tokens;                    /* losses are per token */

@@ -223,7 +223,10 @@ struct trainer {
 
   /* -- log */
   struct trm_run_dir run_dir;      /* rank 0 */
+  char *record;                    /* rank 0: the text of record.json, owned; free() */
   int nodes;                       /* of the job */
+  bool leads_node;                 /* the first rank of its node */
+  struct trm_energy *energy;       /* of the node, on the rank that leads it, owned; NULL: not known */
   struct trainer_place *place;     /* (places), owned: host and cores of each rank; of a virtual network of this one */
   int places;
   uint64_t resumed_at;             /* updates before this process; 0: a new run */
@@ -303,6 +306,9 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
 /* Collective (epochs.c). Sets t->staleness on rank 0, and adds to staleness.json if that is being written. Returns the
  * total on rank 0, NULL elsewhere and with a synchronous method. */
 const struct trm_staleness *trainer_gather_staleness(struct trainer *t);
+/* Collective (histograms.c). With log.tensorboard, adds histograms of the weights that are evaluated to the events; on a
+ * virtual network, where messages take time, only if one rank has them all. Returns rank 0's failure there alone. */
+int trainer_log_weights(struct trainer *t, uint64_t step);
 /* Collective (epochs.c). Evaluates the strategy's weights on the validation split and records the score at this point
  * of the run, with stale_evaluations. *better: it is the best one. */
 int trainer_validate(struct trainer *t, const struct trm_progress_point *at, bool *better);
@@ -327,8 +333,9 @@ int trainer_run(struct trainer *t, const char **outcome);
 void trainer_gather_places(struct trainer *t);
 /* Adds the places to record.json, with the command line and the Slurm job. */
 void trainer_add_places(struct trm_json *json, const struct trainer *t);
-/* Writes record.json for the configuration that config.yaml has (run_record.c). Called by rank 0; not collective. */
-int trainer_write_record(const struct trainer *t, const struct trm_options *options);
+/* Writes record.json for the configuration that config.yaml has, and sets t->record (run_record.c). Called by rank 0;
+ * not collective. */
+int trainer_write_record(struct trainer *t, const struct trm_options *options);
 
 /* Training on sparse rows (rows.c). setup: collective; begins it if model and strategy support it. */
 int trainer_rows_setup(struct trainer *t);

@@ -113,6 +113,7 @@ static void test_round_trip(void)
       model_make(&model, texts[t]);
       checkpoint_make(&c, &model, states, 0);
       struct trm_batch_part undone[] = {{3, 0, 1}, {UINT64_C(1) << 40, 4, 5}, {UINT64_C(1) << 41, 6, UINT32_MAX}};
+      c.record = t == 1 ? (char *)"{\"command\": [\"s\xc3\xa9ven \\\"\"]}\n" : NULL;
       c.undone = undone;
       c.undones = t == 1 ? 3 : 0;
       CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
@@ -129,6 +130,7 @@ static void test_round_trip(void)
       CU_ASSERT_STRING_EQUAL(back.loss_name, c.loss_name);
       CU_ASSERT_STRING_EQUAL(back.config, c.config);
       CU_ASSERT_STRING_EQUAL(back.data_digest, c.data_digest);
+      CU_ASSERT(t == 1 ? back.record && strcmp(back.record, c.record) == 0 : !back.record);
       CU_ASSERT(back.spec.shape.dims == 3 && back.spec.shape.size[1] == 5 && back.spec.classes == 7);
       CU_ASSERT(!back.spec.sparse && !back.spec.tokens && back.spec.target == TRM_TARGET_CLASS);
       for (int i = 0; i < 7; i++)

@@ -1,6 +1,7 @@
 /* TensorBoard's event files: CRC-32C against RFC 3720, frames and messages against what TensorBoard's own writer made
  * (tests/reference/make_events.py). */
 #include <dirent.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +19,10 @@ static const char histogram_frame[] =
   "9700000000000000e47640f309000000000000004010072a89010a86010a117374616c656e6573732f757064617465732a7109000000000000f0"
   "3f1100000000000008401900000000000018402100000000000026402900000000000037403220000000000000e03f000000000000f83f000000"
   "00000004400000000000000c403a20000000000000000000000000000000400000000000000840000000000000f03fd3dea8f7";
+
+static const char values_frame[] =
+  "60000000000000002821c6da09000000000000004010092a530a510a0c776569676874732f626961732a4109000000000000d03f110000000000"
+  "00d03f19000000000000084021000000000000e83f29000000000000c83f3208000000000000d03f3a080000000000000840b989e973";
 
 static void write_hex(const unsigned char *data, size_t bytes, char *hex)
 {
@@ -64,11 +69,12 @@ static size_t read_file(const char *path, unsigned char *data, size_t capacity)
   return n;
 }
 
-/* A line without numbers but the loss, and a histogram. The first frame, which has the time, is compared without it. */
+/* A line without numbers but the loss, and histograms. The first frame, which has the time, is compared without it. */
 static void test_messages(void)
 {
   char folder[] = "/tmp/trm_events_XXXXXX", hex[1024] = "";
   unsigned char data[512];
+  const float same[] = {0.25f, NAN, 0.25f, -INFINITY, 0.25f}, invalid[] = {NAN, INFINITY};
   CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
   struct trm_event_file file;
   if (trm_event_file_open(&file, folder, -1) != TRM_OK) {
@@ -85,13 +91,17 @@ static void test_messages(void)
   trm_node_free(line);
   CU_ASSERT_EQUAL(trm_event_file_add_histogram(&file, "staleness/updates", 7, 2, count, 6), TRM_OK);
   CU_ASSERT_EQUAL(trm_event_file_add_histogram(&file, "staleness/updates", 8, 2, none, 3), TRM_OK);
+  CU_ASSERT_EQUAL(trm_event_file_add_values(&file, "weights/bias", 9, 2, same, 5), TRM_OK);
+  CU_ASSERT_EQUAL(trm_event_file_add_values(&file, "weights/bias", 10, 2, invalid, 2), TRM_OK);
   char *path = trm_strdup(file.path);
   CU_ASSERT_EQUAL(trm_event_file_close(&file), TRM_OK);
   const size_t n = read_file(path, data, sizeof data), first = sizeof version_frame / 2;
   write_hex(data, n, hex);
   CU_ASSERT_NSTRING_EQUAL(hex, version_frame, 24 + 2);
   CU_ASSERT_NSTRING_EQUAL(hex + 2 * first, scalar_frame, sizeof scalar_frame - 1);
-  CU_ASSERT_STRING_EQUAL(hex + 2 * first + sizeof scalar_frame - 1, histogram_frame);
+  const char *const histograms = hex + 2 * first + sizeof scalar_frame - 1;
+  CU_ASSERT_NSTRING_EQUAL(histograms, histogram_frame, sizeof histogram_frame - 1);
+  CU_ASSERT_STRING_EQUAL(histograms + sizeof histogram_frame - 1, values_frame);
   trm_free(path);
   CU_ASSERT_EQUAL(rmdir(folder), 0);
 }
