@@ -234,6 +234,8 @@ static const struct command info = {
   .name = "data info", .help = "describe a data set or a checkpoint",
   .usage = "usage: trireme data info FILE [--check] [--json]\n"
            "\n"
+           "Describes a data set; or a checkpoint, with the record of the run that wrote it.\n"
+           "\n"
            "  --check  read everything and verify checksums and digest\n"
            "  --json   print one JSON object\n"
            "  --security.key=KEY  the key of an encrypted file: file:PATH, fd:N or command:COMMAND\n",

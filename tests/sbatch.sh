@@ -1,7 +1,8 @@
 #!/bin/bash
 # trireme sbatch: the scripts that it writes are bash without faults, run by themselves under mpiexec, and in a Slurm of
 # two nodes as an array, signaled so that the job is queued again, and as a heterogeneous job. Wrong flags are refused
-# before a script is written.
+# before a script is written. A build for Open MPI does all this with its launcher, in Slurm with TRM_TEST_ALL=1 alone:
+#   make check TESTS=tests/sbatch.sh TRM_TEST_ALL=1
 set -u
 . "$(dirname "$0")/lib.sh"
 TRIREME=$(realpath "$TRIREME")
@@ -51,7 +52,7 @@ pass "wrong flags, values and options are refused"
 # every launcher in its own words
 cat > "it's one.yaml" < config.yaml
 for launcher in srun mpich openmpi intel; do
-  [ $launcher = srun ] || all_cases || unread=yes # shellcheck takes a second
+  [ $launcher = srun ] || all_cases || unread=yes # a second each for the linter
   script $launcher "it's one.yaml" --nodes=3 --ranks-per-node=2 --threads=4 --time=1-00:00:00 --launcher=$launcher \
     --requeue --stage=yes --model='mlp 784-8-10 relu' --gpus-per-node=a100:2 --partition=fast --account=team
   has $launcher "#SBATCH --time=1-00:00:00"
@@ -64,10 +65,33 @@ has srun "--nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=4 --cpu-bind=
 has mpich "mpiexec -n 6 -ppn 2 -bind-to core:4"
 has openmpi "mpiexec -n 6 --map-by ppr:2:node:PE=4 --bind-to core"
 has intel "mpiexec -n 6 -ppn 2 -genv I_MPI_PIN_CELL=core -genv I_MPI_PIN_DOMAIN=4:compact"
+! grep -q 'OMP_PROC_BIND\|OMP_PLACES' ./*.sbatch || fail "OpenMP binds the program's first thread"
 pass "four launchers, each with its own binding"
+
+# Open MPI's launcher understands its words, and gives each rank a core of its own
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+if ! openmpi=$(command -v mpiexec.openmpi); then
+  echo "SKIPPED: the words of Open MPI's launcher (Debian: openmpi-bin)"
+elif [ "$(env -u OMP_NUM_THREADS nproc)" -lt 2 ]; then
+  echo "SKIPPED: the words of Open MPI's launcher (one core)"
+else
+  script words "${base[@]}" --launcher=openmpi
+  read -ra words < <(sed -n 's/^ *mpiexec \(.*\) \\$/\1/p' words.sbatch)
+  # shellcheck disable=SC2016 # that shell expands it
+  timeout 60 "$openmpi" "${words[@]}" bash -c 'echo "$OMPI_COMM_WORLD_SIZE $(taskset -cp $$ | sed "s/.*: //")"' \
+    > ranks.txt 2> words.err || { cat words.err; fail "mpiexec ${words[*]}"; }
+  [ "$(sort -u ranks.txt | grep -c '^2 [0-9]*$')" = 2 ] || { cat ranks.txt; fail "not two ranks on two cores"; }
+  pass "Open MPI's launcher starts ranks on cores of their own: ${words[*]}"
+fi
 
 # the interface is one that srun lists and the library speaks
 case $("$TRIREME" --version) in *MPICH*) mpiexec=mpich ;; *Open\ MPI*) mpiexec=openmpi ;; *) mpiexec=intel ;; esac
+in_slurm=srun
+if [ $mpiexec = openmpi ]; then # beside MPICH, whose launcher has the plain name; Debian's srun has no PMIx that works
+  mkdir openmpi && ln -s "$(command -v "${MPIEXEC%% *}")" openmpi/mpiexec
+  export PATH=$PWD/openmpi:$PATH
+  in_slurm=openmpi
+fi
 # the commands of the guide, and a signal before a time limit without Slurm
 grep -oE '^ +trireme sbatch .*' "$tests/../docs/clusters.md" > guide.txt
 [ "$(wc -l < guide.txt)" -ge 3 ] || fail "docs/clusters.md: only $(wc -l < guide.txt) commands"
@@ -114,6 +138,7 @@ equal whole runs/stopped "stopped by a signal, started again"
 
 # -- in Slurm
 command -v slurmd > /dev/null && command -v munged > /dev/null && [ "$(id -u)" = 0 ] || finish
+[ $in_slurm = srun ] || all_cases || finish
 here=$work
 . "$tests/slurm_lib.sh"
 start_slurm SchedulerParameters=bf_interval=1 one two
@@ -135,8 +160,8 @@ ended() {
   [ "$(sort -u <<< "$job_state")" = COMPLETED ] || { cat ./*-"$1"*.log; fail "$1: the job ended as $job_state"; }
 }
 
-script array "${base[@]}" --array=1-3 --launcher=srun --run.dir=runs/array
-has array "srun --mpi=pmi2"
+script array "${base[@]}" --array=1-3 --launcher=$in_slurm --run.dir=runs/array
+[ $in_slurm != srun ] || has array "srun --mpi=pmi2"
 submit array.sbatch
 for task in 1 2 3; do wait_for "${job}_$task"; ended "$job-$task"; done
 for task in 1 2 3; do
@@ -145,7 +170,9 @@ for task in 1 2 3; do
 done
 equal alone runs/array-1 "an array of three"
 
-script again config.yaml --nodes=2 --ranks-per-node=1 --time=00:10:00 "${long[@]}" --requeue --stage=yes \
+nodes=(--nodes=2 --ranks-per-node=1)
+[ $in_slurm = srun ] || nodes=(--nodes=1 --ranks-per-node=2) # its launcher asks the network for the nodes' names
+script again config.yaml "${nodes[@]}" --time=00:10:00 "${long[@]}" --requeue --stage=yes --launcher=$in_slurm \
   --run.dir=runs/again
 submit again.sbatch
 for _ in $(seq 1000); do grep -qs '"loss"' runs/again/metrics.jsonl && break; sleep 0.02; done
@@ -160,6 +187,7 @@ scontrol show job "$job" | grep -q 'Restarts=1' && grep -q 'stopped by a signal'
 equal whole runs/again "queued again, with the data set on the node's disk"
 [ -z "$(ls tmp)" ] || fail "files are left on the node: $(ls tmp)"
 
+[ $in_slurm = srun ] || finish # no other launcher reaches the components of a heterogeneous job
 script het config.yaml --nodes=1/1 --ranks-per-node=1/1 --time=00:10:00 --launcher=srun --stage=yes --run.dir=runs/het
 submit het.sbatch
 wait_for "$job"
