@@ -27,8 +27,8 @@ int trm_event_file_add_line(struct trm_event_file *file, const struct trm_node *
 /* Adds a histogram of whole numbers: count (n) of the values 0, 1, ... Nothing if all are 0. time: as above. */
 int trm_event_file_add_histogram(struct trm_event_file *file, const char *tag, int64_t step, double time,
                                  const uint64_t *count, size_t n);
-/* Adds a histogram of values (n) in intervals of the same width from the lowest to the highest; those that are not finite
- * are omitted, and if none is left nothing is added. time: as above. */
+/* Adds a histogram of values (n) in intervals of the same width from the lowest to the highest; those that are not
+ * finite are omitted, and if none is left nothing is added. time: as above. */
 int trm_event_file_add_values(struct trm_event_file *file, const char *tag, int64_t step, double time,
                               const float *values, size_t n);
 /* Passes on what was added to the system, so that readers see it. */

@@ -306,8 +306,8 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
 /* Collective (epochs.c). Sets t->staleness on rank 0, and adds to staleness.json if that is being written. Returns the
  * total on rank 0, NULL elsewhere and with a synchronous method. */
 const struct trm_staleness *trainer_gather_staleness(struct trainer *t);
-/* Collective (histograms.c). With log.tensorboard, adds histograms of the weights that are evaluated to the events; on a
- * virtual network, where messages take time, only if one rank has them all. Returns rank 0's failure there alone. */
+/* Collective (histograms.c). With log.tensorboard, adds histograms of the weights that are evaluated to the events; on
+ * a virtual network, where messages take time, only if one rank has them all. Returns rank 0's failure there alone. */
 int trainer_log_weights(struct trainer *t, uint64_t step);
 /* Collective (epochs.c). Evaluates the strategy's weights on the validation split and records the score at this point
  * of the run, with stale_evaluations. *better: it is the best one. */

@@ -61,9 +61,9 @@ def check_weights(events, run):
     """The last histogram of each parameter is that of the values in the last checkpoint."""
     tags = events.Tags()
     named = {tag for tag in tags["histograms"] + tags["tensors"] if tag.startswith("weights/")}
-    weights = {}
     with h5py.File(os.path.join(run, "checkpoints", "last.h5")) as file:
-        weights = {"weights/" + name: numpy.array(value, dtype=float).ravel() for name, value in file["weights"].items()}
+        arrays = file["weights"].items()
+        weights = {"weights/" + name: numpy.array(array, dtype=float).ravel() for name, array in arrays}
     assert named == set(weights), (sorted(named), sorted(weights))
     steps = sorted({line["step"] for line in map(json.loads, open(os.path.join(run, "metrics.jsonl")))
                     if "validation_loss" in line})

@@ -27,7 +27,8 @@ show(event)
 event = event_pb2.Event(wall_time=2.0, step=9)
 value = event.summary.value.add()
 value.tag = "weights/bias"
-value.histo.min, value.histo.max, value.histo.num, value.histo.sum, value.histo.sum_squares = 0.25, 0.25, 3, 0.75, 0.1875
+value.histo.min, value.histo.max, value.histo.num = 0.25, 0.25, 3
+value.histo.sum, value.histo.sum_squares = 0.75, 0.1875
 value.histo.bucket_limit.extend([0.25])
 value.histo.bucket.extend([3])
 show(event)

@@ -222,8 +222,8 @@ static void test_checkpoints(void)
   trm_model_init(&model, 1, weights);
   struct trm_checkpoint c = {
     .updates = 17, .wall_s = 2.5, .model_text = model.text, .loss_name = (char *)model.loss->name,
-    .config = (char *)"a: b\n", .spec = spec, .states = 2, .state_name = {"weights", "momentum"},
-    .state = {weights, weights}};
+    .config = (char *)"a: b\n", .record = (char *)"{}\n", .spec = spec, .states = 2,
+    .state_name = {"weights", "momentum"}, .state = {weights, weights}};
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
   struct subject subject = {.model = &model, .weights = weights};
   damage(path, &subject, 800);

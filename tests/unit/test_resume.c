@@ -141,7 +141,7 @@ static void record_remove_object(char *text, const char *key, const char *end)
 static char *record_of(const char *name, const char *file)
 {
   static const char *const varies[] = {"wall_s", "train_s", "virtual_s", "comm_s", "wait_s", "samples_per_s",
-                                       "planned_bytes", "max_resident_bytes"};
+                                       "planned_bytes", "max_resident_bytes", "joules"};
   char *text = record_text(name, file);
   for (size_t i = 0; i < sizeof varies / sizeof *varies; i++) {
     char key[64];

@@ -219,7 +219,7 @@ static int save_read_head(const char *path, struct trm_checkpoint *c)
   *c = save->c;
   c->model_text = trm_strdup("linear 1 bias=no");
   c->loss_name = trm_strdup("mean_squared_error");
-  c->config = c->weights_sha256 = NULL;
+  c->config = c->record = c->weights_sha256 = NULL;
   c->data_digest = trm_strdup("made up");
   c->validation = trm_strdup(save->validation);
   c->undone = c->undones > 0 ? trm_alloc(c->undones * sizeof *c->undone, "parts") : NULL;
