@@ -4,7 +4,9 @@
 #include "cli/loaded.h"
 #include "core/log.h"
 #include "core/status.h"
+#include "core/memory.h"
 #include "exchange/exchange.h"
+#include "nn/lora.h"
 
 static const char usage[] =
   "usage: trireme export CHECKPOINT.h5|RUN --format=safetensors|onnx --out=FILE\n\n"
@@ -48,11 +50,17 @@ static int cmd_export_run(const struct call *call)
   if (!f->out)
     return trm_error(TRM_USAGE, "export: --out: no file named");
   struct loaded loaded;
+  struct trm_model base = {0}; /* without adapters */
+  float *base_w = NULL;
   int status = loaded_open(&loaded, call->job, call->args[0], 1);
   if (status == TRM_OK)
-    status = format->write(f->out, &loaded.model, loaded.checkpoint.state[0]);
+    status = trm_lora_merge(&loaded.model, loaded.checkpoint.state[0], &base, &base_w);
   if (status == TRM_OK)
-    trm_info("%s: %zu parameters as %s", f->out, trm_model_size(&loaded.model), format->name);
+    status = format->write(f->out, &base, base_w);
+  if (status == TRM_OK)
+    trm_info("%s: %zu parameters as %s", f->out, trm_model_size(&base), format->name);
+  trm_model_free(&base);
+  trm_free(base_w);
   loaded_close(&loaded);
   return status;
 }

@@ -118,7 +118,7 @@ done
   fail "a frozen parameter moved, or another one did not move as without model.freeze"
 [ "$(cat upper.txt | wc -l)" -eq 40 ] && [ "$(comm -3 <(sort still.txt) <(sort upper.txt) | wc -l)" -ge 28 ] ||
   fail "not 14 parameters have moved"
-expect 'model.freeze: 26 of 40 parameters, [0-9]* of [0-9]* values, are not trained' upper.log
+expect 'frozen: 26 of 40 parameters, [0-9]* of [0-9]* values, are not trained' upper.log
 pass "frozen parameters keep their bits, the others are trained"
 
 # -- in layouts: the lower of two stages has nothing to train
@@ -138,7 +138,7 @@ equal freeze freeze-stages
 TRM_NODE_SIZE=1 run 2 sent-all
 TRM_NODE_SIZE=1 run 2 sent "--model.freeze=$lower"
 sent() { sed -n 's/.*"between_nodes":{"bytes":\([0-9]*\).*/\1/p' "$1/summary.json"; } # a step
-values=$(sed -n 's/^model.freeze: 26 of 40 parameters, \([0-9]*\) of \([0-9]*\) values.*/\1 \2/p' upper.log)
+values=$(sed -n 's/^frozen: 26 of 40 parameters, \([0-9]*\) of \([0-9]*\) values.*/\1 \2/p' upper.log)
 part=$(awk -v some="$(sent sent)" -v all="$(sent sent-all)" -v values="$values" 'BEGIN {
   split(values, n, " "); if (all > 0 && n[2] > 0) printf "%.3f %.3f", some / all, 1 - n[1] / n[2] }')
 read -r bytes trained <<< "$part"

@@ -94,6 +94,11 @@ CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_ac
     for (size_t i = low; i < high; i++)
       cpu_set(type, y, i, activation_leaky_relu(cpu_value(type, in, i), it->slope));
     break;
+  case TRM_SCALE:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, y, i, it->slope * cpu_value(type, in, i));
+    break;
   }
 }
 
@@ -155,6 +160,11 @@ CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_a
     for (size_t i = low; i < high; i++)
       cpu_set(type, dx, i, cpu_value(type, dy, i) * (cpu_value(type, out, i) > 0.0f ? 1.0f : it->slope));
     break;
+  case TRM_SCALE:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * it->slope);
+    break;
   }
 }
 
@@ -162,7 +172,7 @@ CPU_BODY_BY_TYPE(activation_backward, trm_activation_backward)
 
 static double activation_work(enum trm_activation kind)
 {
-  return kind == TRM_RELU || kind == TRM_LEAKY_RELU ? 1 : 8;
+  return kind == TRM_RELU || kind == TRM_LEAKY_RELU || kind == TRM_SCALE ? 1 : 8;
 }
 
 void cpu_activation_forward(struct trm_device *device, const struct trm_activation_forward *call)

@@ -48,6 +48,8 @@ __device__ static float activation_of(enum trm_activation kind, float x, float s
     return x * activation_sigmoid(x);
   case TRM_LEAKY_RELU:
     return x > 0.0f ? x : slope * x;
+  case TRM_SCALE:
+    return slope * x;
   default:
     return x * activation_sigmoid(SLOPE * (x + CUBE * x * x * x));
   }
@@ -67,7 +69,7 @@ void cuda_activation_forward(struct trm_device *device, const struct trm_activat
                CUDA_LAUNCH(activation_run_forward<value>, cuda_blocks(call->n), CUDA_THREADS, device, *call));
 }
 
-/* f'(x); relu, leaky_relu, tanh and sigmoid from y = f(x) */
+/* f'(x); relu, leaky_relu, tanh and sigmoid from y = f(x), scale from neither */
 __device__ static float activation_slope(enum trm_activation kind, float x, float y, float slope)
 {
   switch (kind) {
@@ -83,6 +85,8 @@ __device__ static float activation_slope(enum trm_activation kind, float x, floa
     return activation_silu_slope(x);
   case TRM_LEAKY_RELU:
     return y > 0.0f ? 1.0f : slope;
+  case TRM_SCALE:
+    return slope;
   default:
     return activation_gelu_slope(x);
   }
@@ -92,9 +96,10 @@ template <typename value> __global__ static void activation_run_backward(const s
 {
   const cuda_values<value> x(it.x), y(it.y), dy(it.dy), dx(it.dx);
   const bool of_input = it.kind == TRM_GELU || it.kind == TRM_GELU_TANH || it.kind == TRM_SILU;
+  const bool of_output = !of_input && it.kind != TRM_SCALE;
 
   CUDA_ELEMENTS(i, it.n) {
-    const float slope = activation_slope(it.kind, of_input ? x[i] : 0, of_input ? 0 : y[i], it.slope);
+    const float slope = activation_slope(it.kind, of_input ? x[i] : 0, of_output ? y[i] : 0, it.slope);
 
     dx.set(i, it.kind == TRM_RELU && slope == 0 ? 0 : dy[i] * slope);
   }

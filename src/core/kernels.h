@@ -48,7 +48,9 @@ enum trm_activation {
   TRM_GELU,      /* x * Phi(x), exact (erf) */
   TRM_GELU_TANH, /* the tanh approximation (Hendrycks & Gimpel 2016) */
   TRM_SILU,      /* x * sigmoid(x) */
-  TRM_LEAKY_RELU, /* x above 0, elsewhere slope * x; not of fused kernels */
+  /* not of fused kernels: */
+  TRM_LEAKY_RELU, /* x above 0, elsewhere slope * x */
+  TRM_SCALE,      /* slope * x */
 };
 
 /* A batch of sparse rows on the device, CSR, zero-based: row i has entries starts[i] - starts[0] .. */
@@ -246,7 +248,7 @@ struct trm_bias_backward {
 /* y (n) = f(x); y may be x */
 struct trm_activation_forward {
   enum trm_activation kind;
-  float slope; /* of leaky_relu */
+  float slope; /* of leaky_relu and scale */
   const void *x;
   void *y;
   size_t n;
@@ -254,10 +256,10 @@ struct trm_activation_forward {
 };
 
 /* dx (n) = dy * f'(x); dx may be dy. Relu, leaky_relu, tanh and sigmoid read y alone (x may be NULL); gelu and silu
- * read x alone (y may be NULL). */
+ * read x alone (y may be NULL); scale reads neither. */
 struct trm_activation_backward {
   enum trm_activation kind;
-  float slope; /* of leaky_relu, at least 0 */
+  float slope; /* of leaky_relu, at least 0, and scale */
   const void *x, *y, *dy;
   void *dx;
   size_t n;

@@ -105,7 +105,9 @@ struct trm_simulate_options {
 
 struct trm_options {
   char *model; /* canonical text: items separated by " | " (nn/model.h) */
-  char *model_init, *model_skip, *model_freeze; /* model.init, model.skip, model.freeze */
+  char *model_init, *model_skip, *model_freeze, *model_lora; /* model.init, model.skip, ... */
+  int64_t model_lora_rank;
+  double model_lora_alpha;
   struct trm_data_options data;
   struct trm_train_options train;
   struct trm_optim_options optim;

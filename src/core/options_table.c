@@ -22,6 +22,12 @@ const struct trm_option trm_option_table[] = {
    "model.init: parameters that stay random, a regular expression in their names (those of trireme export)"},
   {"model.freeze", TRM_OPTION_TEXT, AT(model_freeze), "", NO_RANGE, NULL,
    "parameters that are not trained, a regular expression in their names"},
+  {"model.lora", TRM_OPTION_TEXT, AT(model_lora), "", NO_RANGE, NULL,
+   "linear layers that get a low-rank adapter and are not trained themselves, a regular expression in their weights' "
+   "names"},
+  {"model.lora_rank", TRM_OPTION_INT, AT(model_lora_rank), "8", 1, INT32_MAX, NULL, "model.lora: rank of the adapters"},
+  {"model.lora_alpha", TRM_OPTION_REAL, AT(model_lora_alpha), "8", 1e-6, 1e6, NULL,
+   "model.lora: the adapters' values are multiplied by this divided by the rank"},
 
   TEXT(data.file, "", "data set, an HDF5 file (trireme data makes one)"),
   TEXT(data.validation, "0",

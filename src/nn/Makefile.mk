@@ -23,6 +23,8 @@ libtrireme_la_SOURCES += \
 	src/nn/layers/norm.c \
 	src/nn/layers/pool.c \
 	src/nn/layers/position.c \
+	src/nn/lora.c \
+	src/nn/lora.h \
 	src/nn/loss.c \
 	src/nn/model.c \
 	src/nn/model_loss.c \

@@ -61,6 +61,7 @@ struct trm_parameter {
   float momentum;         /* of a statistic: the weight of a batch's moment */
   bool hidden;            /* a hidden matrix of the whole model (nn/optimizer.h, muon) */
   bool product;           /* a product reads it, as values */
+  bool adapter;           /* of a low-rank adapter: model.freeze does not name it, and files of weights may lack it */
   bool frozen;            /* neither trained nor in the flat arrays: offset is among the model's frozen values, and g
                              takes what a kernel computes along with other gradients, which nobody reads */
   float *frozen_w;        /* (count) host, of a frozen one: its values; set by trm_model_bind */
@@ -147,6 +148,7 @@ struct trm_layer {
   bool is_output;          /* the last layer of the whole model */
   bool needs_dy;           /* false: no parameters at or before it, so backward skips it */
   bool needs_dx;           /* false: the gradient of its input is not used */
+  bool adapted;            /* a low-rank adapter is beside it (layers.h): its own parameters are not trained */
   bool bias_removed;       /* bias omitted: the next layer removes any constant (trm_model_log) */
   /* evaluation position by position (decoder.h) */
   void *cache;             /* of a layer with ops->caches: (context, in.size[1]) values that it has read of the row's

@@ -53,14 +53,17 @@ static int model_mark_frozen(struct trm_model *model, const struct trm_pattern *
 {
   const int count = trm_model_parameter_count(model);
   size_t trained = 0;
+  bool matched = false;
   for (int n = 0; n < count; n++) {
     struct trm_parameter *parameter = trm_model_parameter(model, n);
-    parameter->frozen = trm_pattern_matches(pattern, names->name[n].text);
+    const bool named = !parameter->adapter && trm_pattern_matches(pattern, names->name[n].text);
+    parameter->frozen = parameter->frozen || named;
+    matched = matched || named;
     model->frozen_count += parameter->frozen;
     model->frozen_size += parameter->frozen && !parameter->statistic ? parameter->count : 0;
     trained += !parameter->frozen && !parameter->statistic;
   }
-  if (!model->frozen_count)
+  if (pattern && !matched)
     return trm_error(TRM_USAGE, "model.freeze: matches no parameter; the first one is called %s, the last one %s",
                      names->name[0].text, names->name[count - 1].text);
   if (!trained)
@@ -70,12 +73,20 @@ static int model_mark_frozen(struct trm_model *model, const struct trm_pattern *
   return TRM_OK;
 }
 
+/* Freezes the layers with adapters, and what the pattern names. */
 static int model_freeze(struct trm_model *model, const char *text)
 {
   struct trm_pattern *pattern;
   struct trm_param_names names;
+  bool adapted = false;
   TRM_CHECK(trm_pattern_create(&pattern, "model.freeze", text));
-  if (!pattern)
+  for (int i = 0; i < model->layers; i++) {
+    struct trm_layer *layer = &model->layer[i];
+    adapted = adapted || layer->adapted;
+    for (int p = 0; p < layer->parameters; p++)
+      layer->parameter[p].frozen = layer->adapted;
+  }
+  if (!pattern && !adapted)
     return TRM_OK;
   trm_param_names_create(&names, model);
   const int status = model_mark_frozen(model, pattern, &names);

@@ -11,6 +11,8 @@
 
 static const char blanks[] = " \t\r\n";
 
+enum { MAX_LAYERS = 5 }; /* of one item: itself, and an adapter of four */
+
 /* A value named by mark. */
 struct text_mark {
   char *name;
@@ -246,6 +248,49 @@ static int text_read_layer(struct text_parser *r, struct trm_item *item, struct 
   return layer->ops->shape ? layer->ops->shape(layer) : trm_layer_require_dense(layer);
 }
 
+/* -- adapters: a linear layer's value y becomes y + scale (x A^T) B^T, by four layers behind it with its number */
+
+/* Appends a layer that reads layer `from`, of `units` outputs where it has weights. */
+static struct trm_layer *text_append(struct text_parser *r, const struct trm_layer_ops *ops, int from, size_t units)
+{
+  const struct trm_layer *linear = &r->layer[r->current];
+  struct trm_layer *layer = &r->layer[r->layers++];
+  *layer = (struct trm_layer){.ops = ops,
+                              .number = linear->number,
+                              .from = from,
+                              .addend = TRM_FROM_NONE,
+                              .rows_from = linear->rows_from,
+                              .in = *text_value_shape(r, from),
+                              .out = *text_value_shape(r, from),
+                              .context = linear->context,
+                              .classes = linear->classes};
+  if (ops->settings_bytes)
+    layer->settings = trm_alloc(ops->settings_bytes, "layers");
+  if (units)
+    *(struct trm_weight_settings *)layer->settings = (struct trm_weight_settings){.units = units};
+  text_use_value(r, from);
+  return layer;
+}
+
+/* Appends the adapter of the newest layer, whose place as the current value the sum takes. */
+static int text_add_adapter(struct text_parser *r)
+{
+  const int y = r->current;
+  const struct trm_layer *linear = &r->layer[y];
+  float scale = 0;
+  const size_t rank = trm_layer_adapter(linear, &scale);
+  struct trm_layer *a = text_append(r, &layer_lora_a, linear->from, rank);
+  a->sparse_input = linear->sparse_input;
+  TRM_CHECK(a->ops->shape(a));
+  *(float *)text_append(r, &layer_scale, y + 1, 0)->settings = scale;
+  struct trm_layer *b = text_append(r, &layer_lora_b, y + 2, linear->out.size[linear->out.dims - 1]);
+  TRM_CHECK(b->ops->shape(b));
+  text_append(r, &layer_add, y + 3, 0)->addend = y;
+  text_use_value(r, y);
+  r->current = y + 4;
+  return TRM_OK;
+}
+
 static int text_read_item(struct text_parser *r, struct trm_item *item)
 {
   if (strcmp(item->word[0], "mark") == 0)
@@ -265,7 +310,7 @@ static int text_read_item(struct text_parser *r, struct trm_item *item)
   text_use_value(r, r->current);
   const int status = text_read_layer(r, item, layer);
   r->current = r->layers++; /* also after an error, so that settings are released */
-  return status;
+  return status == TRM_OK && layer->adapted ? text_add_adapter(r) : status;
 }
 
 /* Refuses unused names and values. */
@@ -287,16 +332,24 @@ static int text_check(const struct text_parser *r)
   return TRM_OK;
 }
 
+/* Returns the layer that makes the value i, of the sum with an adapter's value the adapted one. */
+static int text_value_maker(const struct text_parser *r, int i)
+{
+  const int addend = i >= 0 ? r->layer[i].addend : TRM_FROM_NONE;
+  return addend >= 0 && r->layer[addend].adapted && r->layer[addend].number == r->layer[i].number ? addend : i;
+}
+
 /* Removes biases directly before batch norm: their gradient is rounding noise, which adaptive optimizers amplify. */
 static void text_remove_biases(struct text_parser *r)
 {
   for (int i = 0; i < r->layers; i++) {
-    const int biased = r->layer[i].ops->removes_bias ? r->layer[i].from : TRM_FROM_NONE;
+    const int read = r->layer[i].ops->removes_bias ? r->layer[i].from : TRM_FROM_NONE;
     int readers = 0;
-    for (int k = 0; k < r->layers && biased >= 0; k++)
-      readers += (r->layer[k].from == biased) + (r->layer[k].addend == biased);
-    if (readers == 1 && r->layer[biased].ops->remove_bias)
-      r->layer[biased].bias_removed = r->layer[biased].ops->remove_bias(&r->layer[biased]);
+    for (int k = 0; k < r->layers && read >= 0; k++)
+      readers += (r->layer[k].from == read) + (r->layer[k].addend == read);
+    struct trm_layer *biased = readers == 1 ? &r->layer[text_value_maker(r, read)] : NULL;
+    if (biased && biased->ops->remove_bias)
+      biased->bias_removed = biased->ops->remove_bias(biased);
   }
 }
 
@@ -325,8 +378,8 @@ int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct 
   for (const char *at = expanded; at && (at = strchr(at, '|')); at++)
     items++;
   struct text_parser r = {.spec = spec, .current = TRM_FROM_BATCH};
-  r.layer = trm_alloc(items * sizeof *r.layer, "layers");
-  r.read = trm_alloc(items * sizeof *r.read, "layers");
+  r.layer = trm_alloc(MAX_LAYERS * items * sizeof *r.layer, "layers");
+  r.read = trm_alloc(MAX_LAYERS * items * sizeof *r.read, "layers");
   r.mark = trm_alloc(items * sizeof *r.mark, "marks");
   if (status == TRM_OK)
     status = text_read_items(&r, expanded, &written);

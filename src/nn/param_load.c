@@ -85,7 +85,7 @@ int trm_param_load_end(struct trm_param_load *load)
 {
   for (int p = 0; p < trm_model_parameter_count(load->model); p++) {
     const char *name = load->names.name[p].text;
-    if (load->found[p])
+    if (load->found[p] || trm_model_parameter(load->model, p)->adapter)
       continue;
     if (!trm_pattern_matches(load->skip, name))
       return trm_error(TRM_USAGE, "%s: there is no tensor %s, which the model has (its %s)", load->path, name,

@@ -22,7 +22,14 @@ static bool param_names_next_is(const struct name_cursor *n, int ahead, const ch
   return layer < n->model->layers && strcmp(n->model->layer[layer].ops->name, kind) == 0;
 }
 
-/* If the next layer is of that kind, names its parameters NAME.weight, NAME.bias, ..., and moves on. */
+/* Returns the number of the next layer's item; -1: there is none. */
+static int param_names_number(const struct name_cursor *n)
+{
+  return n->layer < n->model->layers ? n->model->layer[n->layer].number : -1;
+}
+
+/* If the next layer is of that kind, names its parameters NAME.weight, NAME.bias, ..., those of its adapter
+ * NAME.lora_A.weight and NAME.lora_B.weight, and moves on. */
 __attribute__((format(printf, 3, 4)))
 static bool param_names_assign(struct name_cursor *n, const char *kind, const char *name, ...)
 {
@@ -33,11 +40,13 @@ static bool param_names_assign(struct name_cursor *n, const char *kind, const ch
   va_start(arguments, name);
   vsnprintf(text, sizeof text, name, arguments);
   va_end(arguments);
-  const struct trm_layer *layer = &n->model->layer[n->layer++];
-  for (int p = 0; p < layer->parameters; p++) {
-    const char *suffix = strchr(layer->parameter[p].name, '.'); /* layerN.weight */
-    struct trm_param_name *target = &n->name[n->parameter++];
-    snprintf(target->text, sizeof target->text, "%s%.15s", text, suffix);
+  for (const int number = n->model->layer[n->layer].number; param_names_number(n) == number; n->layer++) {
+    const struct trm_layer *layer = &n->model->layer[n->layer];
+    for (int p = 0; p < layer->parameters; p++) {
+      const char *suffix = strchr(layer->parameter[p].name, '.'); /* layerN.weight */
+      struct trm_param_name *target = &n->name[n->parameter++];
+      snprintf(target->text, sizeof target->text, "%s%.15s", text, suffix);
+    }
   }
   return true;
 }
@@ -151,8 +160,8 @@ static bool param_names_vgg(struct name_cursor *n)
     if (!param_names_listed(n, "features", n->layer, images, pools))
       return false;
   param_names_skip(n, "flatten");
-  for (const int first = n->layer; n->layer < n->model->layers;)
-    if (!param_names_listed(n, "classifier", n->layer - first, vectors, between))
+  for (const int first = param_names_number(n); n->layer < n->model->layers;)
+    if (!param_names_listed(n, "classifier", param_names_number(n) - first, vectors, between))
       return false;
   return true;
 }

@@ -21,7 +21,8 @@ struct trm_model_part {
   bool sequence_parallel;       /* replicated values are sharded by position where possible (sharding.h) */
   int chunks;                   /* of this rank, ascending; 0: the whole chain is one */
   struct trm_layer_range chunk[TRM_MAX_CHUNKS];
-  const char *freeze;           /* pattern of the names of parameters that are not trained; NULL, "": none */
+  const char *freeze;           /* pattern of the names of parameters that are not trained ("": none), besides those of
+                                   layers with adapters; NULL: all parameters are trained */
 };
 
 /* Returns true if the chain of `layers` whole layers may be cut before layer `at`, 0 < at < layers. */

@@ -254,6 +254,8 @@ static int sharding_shard_layer(struct sharder *s, int i)
   for (int k = 0; k < 2; k++)
     if (from[k] >= 0 && s->value[from[k]].sharding.kind > request.current.kind)
       request.current = s->value[from[k]].sharding;
+  if (i + 1 < s->layers && s->full[i + 1].from == i && s->full[i + 1].addend >= 0 && s->full[i + 1].addend < i)
+    request.beside = s->value[s->whole[s->full[i + 1].addend].output_at].sharding;
   bool reduced = false, addend_reduced;
   const struct trm_layer reader = layer; /* before sharding */
   layer.tensor_rank = request.rank;

@@ -33,6 +33,7 @@ struct trm_shard_request {
   int rank, size;
   struct trm_sharding current;   /* of the input; the batch is replicated; of an add: one that both operands can have */
   struct trm_sharding preferred; /* the readers' preference for the output: by feature, or replicated: none */
+  struct trm_sharding beside;    /* of the value that the next layer adds its output to; replicated: none */
   struct trm_sharding in, out;   /* results: sharding of its input and output (partial sums: replicated) */
 };
 

@@ -16,7 +16,7 @@ enum feature {
   CHECKPOINTS, REPLAY, FAILURES, STATIC, SHARES, MEASURED, VERIFY, NO_LANES, ENCRYPTED, BUDDY, COLLECTIVES, LOCAL_STEPS,
   FRAGMENTS, NO_FRAGMENTS, WHOLE_TENSORS, ENCRYPTED_MESSAGES, COMPRESS, DGC, NO_FEEDBACK, NO_ERRORS, MOMENTUM_RULE,
   UPDATE_FEEDBACK, NO_DELAY, MATRICES, DYLU, NO_DYLU, SHARED_WORKERS, LANES_SIDE_BY_SIDE, LOSS_CHUNK, DROPS_STRAGGLERS,
-  SHARED_CORES, STOPS, NO_STOPS, FRAME, NO_FRAME, FREEZE, PARAM_GROUPS, FEATURES
+  SHARED_CORES, STOPS, NO_STOPS, FRAME, NO_FRAME, FREEZE, LORA, PARAM_GROUPS, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -112,6 +112,7 @@ static const struct {
   [NO_FRAME] = {"a method whose gradients have no limit of time", "--strategy.name=asgd", true},
   [SHARED_CORES] = {"simulate.cores", "--strategy.name=asgd --simulate.workers=2 --simulate.cores=1", false},
   [FREEZE] = {"model.freeze", "--model.freeze=bias", false},
+  [LORA] = {"model.lora", "--model.lora=weight", false},
   [PARAM_GROUPS] = {"optim.groups", "--optim.groups=bias:decay=0", false},
   [NO_FEEDBACK] = {"strategy.error_feedback=no", "--strategy.compress=sign --strategy.error_feedback=no", false},
   [NO_ERRORS] = {"strategy.compress other than topk, sign, powersgd", "--strategy.compress=qsgd", false},
@@ -177,6 +178,8 @@ static const struct {
   {FREEZE, PLAN, "times are predicted for passes that train every parameter"},
   {FREEZE, AUTO_LAYOUT, "times are predicted for passes that train every parameter"},
   {FREEZE, ROWS, "a row updates all weights that it reads"},
+  {LORA, PLAN, "times are predicted for passes that train every parameter"},
+  {LORA, AUTO_LAYOUT, "times are predicted for passes that train every parameter"},
   {PARAM_GROUPS, ASYNCHRONOUS, "servers and workers update chunks with one rate"},
   {SIMULATED, AUTO_LAYOUT, "layouts are planned for the machine that the ranks are on"},
   {SIMULATED, THREADS, "a virtual rank computes in one thread; simulate.threads says how many compute at a time"},
@@ -321,6 +324,7 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [NO_FRAME] = !asynchronous || lacks & TRM_TAKES_FRAME,
     [SHARED_CORES] = o->simulate.cores > 0,
     [FREEZE] = o->model_freeze[0] != '\0',
+    [LORA] = o->model_lora[0] != '\0' || strstr(o->model, " lora="),
     [PARAM_GROUPS] = o->optim.groups[0] != '\0',
     [NO_FEEDBACK] = !o->strategy.error_feedback,
     [NO_ERRORS] = o->strategy.compress != TRM_COMPRESS_TOPK && o->strategy.compress != TRM_COMPRESS_SIGN &&

@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
+#include "nn/lora.h"
 #include "train/compatibility.h"
 #include "train/local_state.h"
 #include "train/stop.h"
@@ -146,13 +147,30 @@ static int train_count_steps(struct trainer *t)
   return TRM_OK;
 }
 
+/* Creates the whole model, with its adapters (model.lora). */
+static int train_create_full_model(struct trainer *t, const char *loss)
+{
+  const struct trm_options *o = t->options;
+  const struct trm_input_spec spec = t->data->spec;
+  struct trm_model *full = &t->full_model;
+  char *adapted;
+  TRM_CHECK(trm_model_create(full, o->model, loss, &spec));
+  if (o->model_lora[0] == '\0')
+    return TRM_OK;
+  TRM_CHECK(trm_lora_add(full, o->model_lora, (size_t)o->model_lora_rank, (float)o->model_lora_alpha, &adapted));
+  trm_model_free(full);
+  const int status = trm_model_create(full, adapted, loss, &spec);
+  trm_free(adapted);
+  return status;
+}
+
 /* Creates the whole model and this rank's part. */
 static int train_create_models(struct trainer *t)
 {
   const struct trm_options *o = t->options;
   const struct trm_input_spec *spec = &t->data->spec;
   const char *loss = trm_choice_text("train.loss", o->train.loss);
-  TRM_CHECK(trm_model_create(&t->full_model, o->model, loss, spec));
+  TRM_CHECK(train_create_full_model(t, loss));
   TRM_CHECK(trm_model_set_values(&t->full_model, o->train.activations));
   trm_model_log(&t->full_model);
   struct trm_model_part part = {
@@ -163,14 +181,14 @@ static int train_create_models(struct trainer *t)
   };
   int status = trainer_stages_partition(t, &part);
   if (status == TRM_OK)
-    status = trm_model_create_part(&t->model, o->model, loss, spec, &part);
+    status = trm_model_create_part(&t->model, t->full_model.text, loss, spec, &part);
   if (status == TRM_OK)
     status = trm_model_set_values(&t->model, o->train.activations);
   if (status == TRM_OK)
     status = trm_model_set_loss_chunk(&t->model, (size_t)o->train.loss_chunk);
   TRM_CHECK(trm_agree(t->comm, status));
   if (t->model.frozen_count)
-    trm_info("model.freeze: %d of %d parameters, %zu of %zu values, are not trained", t->model.frozen_count,
+    trm_info("frozen: %d of %d parameters, %zu of %zu values, are not trained", t->model.frozen_count,
              trm_model_parameter_count(&t->full_model), t->model.frozen_size, trm_model_size(&t->full_model));
   if (part.tensor_size > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");

@@ -89,6 +89,13 @@ const struct nn_example nn_examples[] = {
   {"batch_norm | tanh | linear 7 bias=no | batch_norm | tanh | batch_norm | linear 5", "auto", &nn_images, NN_SMOOTH},
   {"flatten | dropout 0.2 | flatten | linear 6 bias=no | batch_norm | dropout 0.2 | flatten | linear 5 | flatten",
    "auto", &nn_images, NN_SMOOTH},
+  /* adapters: of each kind of input and of output sharding, and below a norm that removes the bias */
+  {"linear 7 lora=2 alpha=3 | tanh | linear 10 lora=3 alpha=1", "auto", &nn_ten_classes, NN_SMOOTH},
+  {"linear 4 lora=2 alpha=1 | tanh | linear 1", "auto", &nn_sparse_two, NN_SMOOTH},
+  {"conv2d 4 3 | tanh | linear 6 lora=3 alpha=2 | batch_norm | tanh | linear 5", "auto", &nn_images, NN_SMOOTH},
+  {"embedding 8 | position | mark a | layer_norm | linear 24 lora=2 alpha=4 | attention heads=2 | "
+   "linear 8 lora=3 alpha=2 | dropout 0.1 | add a | mark b | layer_norm | linear 12 lora=2 alpha=4 | gelu tanh | "
+   "linear 8 lora=2 alpha=4 | add b | layer_norm | head tied", "auto", &nn_tokens, NN_CURVED},
   {"linear 3", "mean_squared_error", &nn_three_values, NN_SMOOTH},
   {"linear 5 | gelu | linear 3", "auto", &nn_three_values, NN_SMOOTH},
   {"linear 5 | tanh | linear 3 | sigmoid", "auto", &nn_three_values, NN_SMOOTH},
@@ -118,6 +125,8 @@ int nn_case_open(struct nn_case *c, struct trm_device *device, const char *text,
     const struct trm_parameter *p = trm_model_parameter(&c->model, n);
     for (size_t e = 0; e < p->count && p->init == TRM_INIT_NORMAL && p->scale < 0.1f; e++)
       host[p->offset + e] *= 0.5f / p->scale;
+    for (size_t e = 0; e < p->count && p->adapter && p->init == TRM_INIT_ZERO; e++) /* else A had no gradient */
+      host[p->offset + e] = 0.02f * (float)(37 * e % 41) - 0.4f;
   }
   nn_case_upload(c, host);
   trm_free(host);

@@ -9,7 +9,8 @@
 #include "kernels.h"
 #include "kernels/cpu/math.h"
 
-static const char *const kind_name[] = {"relu", "tanh", "sigmoid", "gelu", "gelu_tanh", "silu", "leaky_relu"};
+static const char *const kind_name[] = {"relu", "tanh", "sigmoid", "gelu", "gelu_tanh", "silu", "leaky_relu",
+                                         "scale"};
 
 #define LEAK 0.1f /* slope of leaky_relu */
 
@@ -28,6 +29,7 @@ double activation_value(enum trm_activation kind, double x)
   case TRM_GELU_TANH: return x * tanh_gate(x);
   case TRM_SILU: return x / (1 + exp(-x));
   case TRM_LEAKY_RELU: return x > 0 ? x : (double)LEAK * x;
+  case TRM_SCALE: return (double)LEAK * x;
   }
   return NAN;
 }
@@ -43,6 +45,7 @@ double activation_slope(enum trm_activation kind, double x)
   case TRM_GELU: return 0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
   case TRM_SILU: return 1 / (1 + exp(-x)) + x / (2 + exp(x) + exp(-x));
   case TRM_LEAKY_RELU: return x > 0 ? 1 : (double)LEAK;
+  case TRM_SCALE: return (double)LEAK;
   case TRM_GELU_TANH: {
     const double t = 2 * tanh_gate(x) - 1;
 
@@ -57,11 +60,16 @@ static bool reads_output(enum trm_activation kind)
   return kind == TRM_RELU || kind == TRM_LEAKY_RELU || kind == TRM_TANH || kind == TRM_SIGMOID;
 }
 
+static bool reads_input(enum trm_activation kind)
+{
+  return !reads_output(kind) && kind != TRM_SCALE;
+}
+
 void activation_reference(struct trm_device *device)
 {
   static const size_t sizes[] = {0, 1, 3, 17, 1000, 34001};
 
-  for (enum trm_activation kind = TRM_RELU; kind <= TRM_LEAKY_RELU; kind++)
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_SCALE; kind++)
     for (size_t s = 0; s < COUNT(sizes); s++) {
       const size_t n = sizes[s];
       float *x = host_random(n, 1);
@@ -85,11 +93,11 @@ void activation_reference(struct trm_device *device)
       /* NULL: the pointer that the contract says is not read */
       float *dx = device_nan(device, n), *same = device_floats(device, dy, n);
       device->ops->activation_backward(device, &(struct trm_activation_backward){
-        .kind = kind, .slope = LEAK, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL,
+        .kind = kind, .slope = LEAK, .x = reads_input(kind) ? on_x : NULL, .y = reads_output(kind) ? y : NULL,
         .dy = same, .dx = dx, .n = n});
       check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
       device->ops->activation_backward(device, &(struct trm_activation_backward){
-        .kind = kind, .slope = LEAK, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL,
+        .kind = kind, .slope = LEAK, .x = reads_input(kind) ? on_x : NULL, .y = reads_output(kind) ? y : NULL,
         .dy = same, .dx = same, .n = n});
       check_same(kind_name[kind], read_floats(device, same, n), read_floats(device, dx, n), n);
       trm_free(value);
@@ -112,7 +120,7 @@ void activation_extremes(struct trm_device *device)
                             1000, -1000.0f, FLT_MAX, -FLT_MAX, 1e20f,  -1e20f, 1e10f, -1e10f};
   const size_t n = COUNT(x);
 
-  for (enum trm_activation kind = TRM_RELU; kind <= TRM_LEAKY_RELU; kind++) {
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_SCALE; kind++) {
     double value[COUNT(x)], slope[COUNT(x)];
     float ones[COUNT(x)], *y = device_nan(device, n), *dx = device_nan(device, n);
     const float *on_x = device_floats(device, x, n);
@@ -120,7 +128,7 @@ void activation_extremes(struct trm_device *device)
     for (size_t i = 0; i < n; i++) {
       ones[i] = 1;
       value[i] = activation_value(kind, x[i]);
-      const bool far = fabs(x[i]) > 1000 && kind != TRM_LEAKY_RELU;
+      const bool far = fabs(x[i]) > 1000 && kind < TRM_LEAKY_RELU;
       slope[i] = isnan(x[i]) ? NAN : far ? (x[i] > 0 && kind != TRM_TANH && kind != TRM_SIGMOID)
                                                       : activation_slope(kind, x[i]);
     }
@@ -128,12 +136,12 @@ void activation_extremes(struct trm_device *device)
       .kind = kind, .slope = LEAK, .x = on_x, .y = y, .n = n});
     check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
     CU_ASSERT_EQUAL(infinity_of(device, kind), (float)activation_value(kind, INFINITY));
-    if (kind == TRM_LEAKY_RELU)
+    if (kind >= TRM_LEAKY_RELU)
       slope[2] = (double)LEAK;
     if (kind == TRM_RELU)
       slope[2] = 1; /* the gradient passes where the output is NaN: the NaN shows already in the output */
     device->ops->activation_backward(device, &(struct trm_activation_backward){
-      .kind = kind, .slope = LEAK, .x = reads_output(kind) ? NULL : on_x, .y = reads_output(kind) ? y : NULL,
+      .kind = kind, .slope = LEAK, .x = reads_input(kind) ? on_x : NULL, .y = reads_output(kind) ? y : NULL,
       .dy = device_floats(device, ones, n), .dx = dx, .n = n});
     check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
   }
@@ -145,7 +153,7 @@ void activation_position(struct trm_device *device)
   enum { N = 67 };
   const float *x = host_random(N, 3);
 
-  for (enum trm_activation kind = TRM_RELU; kind <= TRM_LEAKY_RELU; kind++) {
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_SCALE; kind++) {
     const float *on_x = device_floats(device, x, N);
     float *whole = device_nan(device, N), *single = device_nan(device, N);
 

@@ -218,7 +218,7 @@ void values_rows(struct trm_device *device)
 
     bias_add_values(device, 0, (struct trm_bias_add){.y = x, .bias = bias, .b = b, .n = f});
     bias_backward_values(device, 0, (struct trm_bias_backward){.dy = x, .db = bias, .beta = 1, .b = b, .n = f});
-    for (enum trm_activation kind = TRM_RELU; kind <= TRM_LEAKY_RELU; kind++) {
+    for (enum trm_activation kind = TRM_RELU; kind <= TRM_SCALE; kind++) {
       activation_forward_values(device, 0, (struct trm_activation_forward){.kind = kind, .slope = 0.1f, .x = x, .y = to, .n = n});
       activation_forward_values(device, 0, (struct trm_activation_forward){.kind = kind, .slope = 0.1f, .x = x, .y = x, .n = n});
       activation_backward_values(device, 0, (struct trm_activation_backward){

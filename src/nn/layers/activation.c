@@ -26,7 +26,7 @@ static int activation_create_leaky_relu(struct trm_layer *layer, const struct tr
   return trm_argument_real(layer, arguments, 0, "slope", 0, 1, slope);
 }
 
-/* Of leaky_relu, below 0. */
+/* Of leaky_relu, below 0, and of scale. */
 static float activation_slope(const struct trm_layer *layer)
 {
   return layer->settings ? *(const float *)layer->settings : 0;
@@ -52,7 +52,7 @@ static void activation_backward(struct trm_layer *layer, const struct trm_pass *
 
 bool trm_layer_is_activation(const struct trm_layer *layer)
 {
-  return layer->ops->forward == activation_forward && layer->ops->variant != TRM_LEAKY_RELU;
+  return layer->ops->forward == activation_forward && layer->ops->variant < TRM_LEAKY_RELU;
 }
 
 /* y = x / 2 (1 + z) */
@@ -79,6 +79,8 @@ static int activation_export(const struct trm_layer *layer, struct trm_graph *gr
     graph->ops->set_real(graph, "alpha", activation_slope(layer));
     return y;
   }
+  case TRM_SCALE:
+    return trm_graph_scalar(graph, "Mul", x, activation_slope(layer));
   case TRM_GELU_TANH:
     break;
   }
@@ -114,6 +116,9 @@ const struct trm_layer_ops layer_silu = {
 const struct trm_layer_ops layer_leaky_relu = {
   ACTIVATION, .name = "leaky_relu", .usage = "leaky_relu [SLOPE]", .variant = TRM_LEAKY_RELU,
   .settings_bytes = sizeof(float), .create = activation_create_leaky_relu, .keeps_output = true};
+
+const struct trm_layer_ops layer_scale = {
+  ACTIVATION, .name = "scale", .variant = TRM_SCALE, .settings_bytes = sizeof(float)};
 
 /* -- swiglu (Shazeer 2020): the first half of the values, through silu, gates the second */
 

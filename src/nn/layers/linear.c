@@ -2,19 +2,48 @@
  * position is a row, the result (T, N); all other samples are taken as one vector. K inputs, N units.
  * head gives the scores: one for each class of the data set, of tokens one for each of the vocabulary; tied, it uses
  * the embedding's weight (Press & Wolf 2017). */
+#include <float.h>
+#include <stdint.h>
+#include <stdio.h>
+
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
+/* The settings of a linear layer. */
+struct linear {
+  struct trm_weight_settings weights;
+  size_t rank; /* of its adapter; 0: none */
+  float alpha;
+};
+
 static int linear_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  static const char *const keys[] = {"units", "bias", "init", "residuals", NULL};
-  struct trm_weight_settings *s = layer->settings;
+  static const char *const keys[] = {"units", "bias", "init", "residuals", "lora", "alpha", NULL};
+  struct linear *linear = layer->settings;
+  struct trm_weight_settings *s = &linear->weights;
   s->bias = true;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, keys));
   TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &s->units));
+  TRM_CHECK(trm_argument_real(layer, arguments, -1, "alpha", (double)FLT_MIN, 1e7, &linear->alpha));
+  size_t rank = SIZE_MAX; /* stays where there is no lora= */
+  TRM_CHECK(trm_argument_size(layer, arguments, -1, "lora", &rank));
+  layer->adapted = rank != SIZE_MAX;
+  linear->rank = layer->adapted ? rank : 0;
+  if (layer->adapted != (linear->alpha > 0))
+    return trm_error(TRM_USAGE, "%s: lora and alpha belong together; usage: %s", trm_layer_text(layer),
+                     layer->ops->usage);
   return trm_argument_weights(layer, arguments, s);
+}
+
+size_t trm_layer_adapter(const struct trm_layer *layer, float *scale)
+{
+  if (!layer->adapted)
+    return 0;
+  const struct linear *linear = layer->settings;
+  *scale = linear->alpha / (float)linear->rank;
+  return linear->rank;
 }
 
 static int linear_create_head(struct trm_layer *layer, const struct trm_arguments *arguments)
@@ -204,16 +233,18 @@ static int linear_shard(struct trm_layer *layer, struct trm_shard_request *reque
   return TRM_OK;
 }
 
-#define LINEAR                                                                                                \
-  .takes_bf16 = true, .settings_bytes = sizeof(struct trm_weight_settings), .shape = linear_shape,            \
-  .forward = linear_forward, .backward = linear_backward, .cost = linear_cost, .export_graph = linear_export, \
-  .preferred_sharding = linear_preferred_sharding, .shard = linear_shard, .output_ld = linear_output_ld,      \
+#define LINEAR                                                                                                  \
+  .takes_bf16 = true, .forward = linear_forward, .backward = linear_backward, .cost = linear_cost,              \
+  .export_graph = linear_export, .preferred_sharding = linear_preferred_sharding, .output_ld = linear_output_ld, \
   .by_vector = true, .keeps_input = true, .fuses_activation = true
 
 const struct trm_layer_ops layer_linear = {
   LINEAR,
   .name = "linear",
-  .usage = "linear UNITS [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
+  .usage = "linear UNITS [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]] [lora=RANK alpha=ALPHA]",
+  .settings_bytes = sizeof(struct linear),
+  .shape = linear_shape,
+  .shard = linear_shard,
   .create = linear_create,
   .remove_bias = trm_layer_remove_bias,
 };
@@ -222,5 +253,66 @@ const struct trm_layer_ops layer_head = {
   LINEAR,
   .name = "head",
   .usage = "head [tied] [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
+  .settings_bytes = sizeof(struct trm_weight_settings),
+  .shape = linear_shape,
+  .shard = linear_shard,
   .create = linear_create_head,
+};
+
+/* -- the matrices of an adapter: h = x A^T of R values, and h B^T, in the names and shapes of Hugging Face's peft. A
+ * begins uniform in +-1/sqrt(K), as there, B at 0. */
+
+static int linear_shape_adapter(struct trm_layer *layer)
+{
+  TRM_CHECK(linear_shape(layer));
+  struct trm_parameter *weight = &layer->parameter[0];
+  snprintf(weight->name, sizeof weight->name, "layer%d.%s.weight", layer->number, layer->ops->name);
+  weight->adapter = true;
+  if (layer->ops == &layer_lora_b)
+    weight->init = TRM_INIT_ZERO;
+  return TRM_OK;
+}
+
+static void linear_shard_alike(struct trm_layer *layer, struct trm_shard_request *request)
+{
+  const bool positions = request->current.kind == TRM_SHARDED_BY_POSITION;
+  const struct trm_sharding both = positions ? request->current : trm_sharding_replicated;
+  trm_shard_layer(layer, request, both, both);
+  layer->parameter[0].gradient_partial = positions;
+}
+
+/* Features meet columns of A, as of the layer's weight; all else takes A whole: R values are few. */
+static int linear_shard_a(struct trm_layer *layer, struct trm_shard_request *request)
+{
+  if (request->current.kind == TRM_SHARDED_BY_FEATURE)
+    trm_shard_weights(layer, request, layer->settings, 1);
+  else
+    linear_shard_alike(layer, request);
+  return TRM_OK;
+}
+
+/* As the value that its own is added to. */
+static int linear_shard_b(struct trm_layer *layer, struct trm_shard_request *request)
+{
+  if (request->beside.kind == TRM_SHARDED_BY_FEATURE)
+    trm_shard_weights(layer, request, layer->settings, 1);
+  else
+    linear_shard_alike(layer, request);
+  return TRM_OK;
+}
+
+const struct trm_layer_ops layer_lora_a = {
+  LINEAR,
+  .name = "lora_A",
+  .settings_bytes = sizeof(struct trm_weight_settings),
+  .shape = linear_shape_adapter,
+  .shard = linear_shard_a,
+};
+
+const struct trm_layer_ops layer_lora_b = {
+  LINEAR,
+  .name = "lora_B",
+  .settings_bytes = sizeof(struct trm_weight_settings),
+  .shape = linear_shape_adapter,
+  .shard = linear_shard_b,
 };
