@@ -118,7 +118,7 @@ done
   fail "a frozen parameter moved, or another one did not move as without model.freeze"
 [ "$(cat upper.txt | wc -l)" -eq 40 ] && [ "$(comm -3 <(sort still.txt) <(sort upper.txt) | wc -l)" -ge 28 ] ||
   fail "not 14 parameters have moved"
-expect 'frozen: 26 of 40 parameters, [0-9]* of [0-9]* values, are not trained' upper.log
+expect 'trained: 14 of 40 parameters, [0-9]* of [0-9]* values: gradients of [0-9.]* MB, [0-9]* % of the op' upper.log
 pass "frozen parameters keep their bits, the others are trained"
 
 # -- in layouts: the lower of two stages has nothing to train
@@ -135,16 +135,27 @@ done
 run 2 freeze-stages "${frozen[@]}" --parallel.pipeline=2 --train.steps=3
 run 1 freeze-stages "${frozen[@]}" --run.resume=auto
 equal freeze freeze-stages
-TRM_NODE_SIZE=1 run 2 sent-all
-TRM_NODE_SIZE=1 run 2 sent "--model.freeze=$lower"
+
+# -- what a step sends and computes: of two nodes each sends its gradient once, of trained parameters alone
 sent() { sed -n 's/.*"between_nodes":{"bytes":\([0-9]*\).*/\1/p' "$1/summary.json"; } # a step
-values=$(sed -n 's/^frozen: 26 of 40 parameters, \([0-9]*\) of \([0-9]*\) values.*/\1 \2/p' upper.log)
-part=$(awk -v some="$(sent sent)" -v all="$(sent sent-all)" -v values="$values" 'BEGIN {
-  split(values, n, " "); if (all > 0 && n[2] > 0) printf "%.3f %.3f", some / all, 1 - n[1] / n[2] }')
-read -r bytes trained <<< "$part"
-awk -v b="$bytes" -v t="$trained" 'BEGIN { exit !(b > 0.1 && t < 0.6 && b - t < 0.03 && t - b < 0.03) }' ||
-  fail "messages have '$bytes' of the bytes for '$trained' of the values"
-pass "frozen parameters in layouts, and none of their bytes in messages ($bytes of all)"
+for name in all part; do
+  pattern=$lower
+  [ $name = part ] || pattern=
+  TRM_NODE_SIZE=1 run 2 sent-$name "--model.freeze=$pattern"
+  [ "$(sent sent-$name)" = "$(of sent-$name gradient_bytes)" ] ||
+    fail "sent-$name: $(sent sent-$name) bytes a step, for gradients of $(of sent-$name gradient_bytes)"
+  # times of the virtual network follow from the operations alone
+  run 1 virtual-$name --simulate.workers=1 --device.gflops=1 "--model.freeze=$pattern"
+done
+[ "$(of sent-all trained_parameters)" = 10480 ] && [ "$(of sent-part trained_parameters)" = 3312 ] &&
+  [ "$(of sent-all gradient_bytes)" = $((4 * 10480)) ] && [ "$(of sent-part gradient_bytes)" = $((4 * 3312)) ] ||
+  fail "other numbers of trained parameters, or bytes, than those of one block and its norm"
+ratio() { awk -v a="$(of "$1-part" "$2")" -v b="$(of "$1-all" "$2")" 'BEGIN { if (b > 0) printf "%.3f", a / b }'; }
+awk -v f="$(ratio sent train_flop)" -v t="$(ratio virtual train_s)" \
+  'BEGIN { exit !(f > 0.3 && f < 0.6 && t - f < 0.01 && f - t < 0.01) }' ||
+  fail "a step has $(ratio sent train_flop) of the operations, and takes $(ratio virtual train_s) of the time"
+pass "frozen parameters in layouts; messages of $(sent sent-part) bytes, not $(sent sent-all), $(ratio sent train_flop) \
+of the operations and $(ratio virtual train_s) of the modeled time"
 
 # -- frozen statistics: initial ones leave values as they are, so that the network is that without its norms
 write fixed "conv2d 6 5 stride=2 bias=no | batch_norm | gelu | conv2d 8 3 bias=no | batch_norm | gelu |
@@ -184,6 +195,24 @@ paste <(losses without) <(losses fixed-1) | awk -F '[:\t]' '{ d = ($4 - $2) / $2
   END { exit n != 6 }' || { losses without; losses fixed-1; fail "fixed norms are not the identity"; }
 worst=$("$COMPARE" fixed-1/checkpoints/last.h5 fixed-2/checkpoints/last.h5) && at_least 1e-5 "$worst" ||
   fail "fixed norms on 2 ranks: weights differ by $worst"
+# statistics of frozen norms that follow the batches need no backward pass, and are the same in all layouts
+gains='^layer[0-4]\.(weight|bias)'
+run 1 moments "--model.freeze=$gains"
+run 1 whole
+awk -v a="$(of moments train_flop)" -v b="$(of whole train_flop)" 'BEGIN { exit !(a > 0 && a < 0.5 * b) }' ||
+  fail "moments: $(of moments train_flop) operations a sample, of all $(of whole train_flop)"
+moved() { export_of "$1" "$1.safetensors"; tensors "$1.safetensors" | grep -cFxvf <(tensors begins-fixed.safetensors); }
+run 1 begins-fixed '--model.freeze=^layer[0-4]\.' --optim.lr=0
+export_of begins-fixed begins-fixed.safetensors
+[ "$(moved moments)" = 6 ] || fail "moments: $(moved moments) parameters have moved, not 4 statistics, a weight and a bias"
+for layout in "2 data" "2 stages --parallel.pipeline=2" "2 tensor --parallel.tensor=2" "2 sharded --parallel.zero=3" \
+    "1 recompute --parallel.recompute=block"; do
+  read -r ranks name options <<< "$layout"
+  # shellcheck disable=SC2086
+  run "$ranks" "moments-$name" "--model.freeze=$gains" $options
+  worst=$("$COMPARE" moments/checkpoints/last.h5 "moments-$name/checkpoints/last.h5") && at_least 1e-5 "$worst" ||
+    fail "moments-$name: weights differ by $worst"
+done
 refuses 'matches some of the statistics of layer 1 \(batch_norm\)' --model.freeze=layer1.running_mean
 refuses 'model.freeze: matches every parameter' --model.freeze=layer
 refuses 'model.freeze: matches no parameter; the first one is called layer0.weight' --model.freeze=head

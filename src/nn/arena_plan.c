@@ -86,7 +86,7 @@ static void arena_set_times(struct blocks *blocks, bool training)
       if (plan->recompute[i])
         blocks->recompute_time[i] = time++;
     for (int i = end - 1; i >= begin; i--, time++)
-      if (blocks->layer[i].needs_dy)
+      if (blocks->layer[i].needs_dy || blocks->layer[i].needs_moments)
         blocks->backward_time[i] = arena_is_chunked(blocks, i) ? blocks->last : time;
   }
 }
@@ -118,14 +118,14 @@ static void arena_set_last_reads(struct blocks *blocks)
     const int operand[2] = {layer->from, layer->addend};
     arena_note_read(blocks, i, i);
     arena_note_read(blocks, arena_value_after_loss(blocks, i, i), blocks->recompute_time[i]);
-    if (layer->ops->keeps_output)
+    if (layer->ops->keeps_output && layer->needs_dy)
       arena_note_read(blocks, arena_value_after_loss(blocks, i, i), blocks->backward_time[i]);
     for (int k = 0; k < 2; k++) {
       if (operand[k] < 0)
         continue;
       arena_note_read(blocks, operand[k], i);
       arena_note_read(blocks, arena_value_after_loss(blocks, i, operand[k]), blocks->recompute_time[i]);
-      if (layer->ops->keeps_input)
+      if (layer->ops->keeps_input && layer->needs_dy)
         arena_note_read(blocks, arena_value_after_loss(blocks, i, operand[k]), blocks->backward_time[i]);
     }
   }
@@ -152,7 +152,8 @@ static void arena_plan_layer(struct blocks *blocks, int i, bool training)
 {
   const struct trm_layer *layer = &blocks->layer[i];
   const int last = blocks->last;
-  const bool recompute = training && blocks->plan->recompute[i], backward = training && layer->needs_dy;
+  const bool recompute = training && blocks->plan->recompute[i];
+  const bool backward = training && (layer->needs_dy || layer->needs_moments);
   blocks->value[i] = arena_place_value(blocks, i, arena_is_chunked(blocks, i) ? last : i, false);
   arena_extend_life(blocks, blocks->value[i], blocks->last_read[i]);
   if (layer->workspace || layer->workspace_fixed) {
@@ -195,7 +196,7 @@ static void arena_plan_input(struct blocks *blocks)
         blocks, request->rows * request->convert_input * trm_value_bytes(request->values), blocks->first);
     arena_extend_life(blocks, blocks->input, i);
     arena_extend_life(blocks, blocks->input, blocks->recompute_time[i]);
-    if (blocks->layer[i].ops->keeps_input)
+    if (blocks->layer[i].ops->keeps_input && blocks->layer[i].needs_dy)
       arena_extend_life(blocks, blocks->input, blocks->backward_time[i]);
   }
 }

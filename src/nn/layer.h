@@ -146,7 +146,8 @@ struct trm_layer {
                               NULL: added to the weight's gradient */
   /* gradients */
   bool is_output;          /* the last layer of the whole model */
-  bool needs_dy;           /* false: no parameters at or before it, so backward skips it */
+  bool needs_dy;           /* false: no trained parameters at or before it, so backward skips it, but for: */
+  bool needs_moments;      /* with !needs_dy: backward computes the moments of its statistics, dy and dx are NULL */
   bool needs_dx;           /* false: the gradient of its input is not used */
   bool adapted;            /* a low-rank adapter is beside it (layers.h): its own parameters are not trained */
   bool bias_removed;       /* bias omitted: the next layer removes any constant (trm_model_log) */
@@ -252,7 +253,8 @@ struct trm_layer_ops {
    * (workspace_fixed + B workspace), left as it is until backward. NULL: an add, the model does it. */
   void (*forward)(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y, float *work);
   /* dx (B, in) from dy (output_rows, out), and the parameters' gradients (beta of the pass). dx is NULL if !needs_dx.
-   * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx may be dy where in_place. An auxiliary loss adds
+   * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx may be dy where in_place. dy NULL: needs_moments, and x
+   * is not valid. An auxiliary loss adds
    * pass->scale times its own gradient, to dx and to those of the parameters. */
   void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
                    const void *dy, void *dx, float *work);

@@ -22,13 +22,22 @@ enum { PAD = TRM_ALIGNMENT / (int)sizeof(float) };
 
 static const size_t max_elements = (size_t)1 << 48; /* elements: larger than any memory, but safe from overflow */
 
-/* Returns true if backward computes a gradient of the layer's parameters, or moments of its statistics. */
+/* Returns true if backward computes a gradient of the layer's parameters. */
 static bool model_layer_trains(const struct trm_layer *layer)
 {
   for (int p = 0; p < layer->parameters; p++)
-    if (!layer->parameter[p].frozen)
+    if (!layer->parameter[p].frozen && !layer->parameter[p].statistic)
       return true;
   return layer->tied && !layer->tied->parameter[0].frozen;
+}
+
+/* Returns true if backward computes moments of the layer's statistics. */
+static bool model_layer_measures(const struct trm_layer *layer)
+{
+  for (int p = 0; p < layer->parameters; p++)
+    if (!layer->parameter[p].frozen && layer->parameter[p].statistic)
+      return true;
+  return false;
 }
 
 /* A layer whose statistics are frozen, all of them, sums nothing over the batch. */
@@ -104,6 +113,7 @@ static int model_set_needs(struct trm_model *model)
     layer->needs_dx = layer->from >= 0 && model->layer[layer->from].needs_dy;
     layer->needs_dy = model_layer_trains(layer) || layer->needs_dx ||
                       (layer->addend >= 0 && model->layer[layer->addend].needs_dy);
+    layer->needs_moments = !layer->needs_dy && model_layer_measures(layer);
     any = any || layer->parameters;
   }
   if (!any)
@@ -222,6 +232,7 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
   if (part && part->freeze)
     TRM_CHECK(model_freeze(model, part->freeze));
   TRM_CHECK(model_set_needs(model));
+  model->train_flop = trm_model_train_flop(model);
   model_number_parameters(model);
   model_mark_hidden(model);
   model->layer[model->layers - 1].is_output = true;
@@ -714,7 +725,7 @@ struct trm_cost trm_model_cost(const struct trm_model *model)
 double trm_model_train_flop(const struct trm_model *model)
 {
   double flop = 3 * trm_model_cost(model).flop;
-  for (int i = 0; i < model->layers && model->frozen; i++) {
+  for (int i = 0; i < model->layers && model->frozen_count; i++) {
     const struct trm_layer *layer = &model->layer[i];
     const double less = !layer->needs_dy ? 2 : layer->parameters && !model_layer_trains(layer) ? 1 : 0;
     flop -= less * trm_layer_cost(layer).flop;

@@ -55,6 +55,7 @@ struct trm_model {
   size_t frozen;     /* elements of the frozen parameters of this part, which are not in the flat arrays */
   int frozen_count;  /* of the whole model: frozen parameters, and their values without statistics */
   size_t frozen_size;
+  double train_flop; /* of the whole model: trm_model_train_flop */
   size_t *boundary;  /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
   int boundaries;
   struct trm_tensor *tensor; /* (tensors + statistic_tensors) trained, then statistics: ascending, for optimizers */

@@ -467,6 +467,8 @@ static void pass_layer_backward_one(struct trm_model *model, const struct trm_pa
     pass->device->ops->fill(pass->device, layer->tied_gradient, 0, layer->tied->parameter[0].count);
   if (layer->needs_dy && layer->from != TRM_FROM_NONE && pass_layer_runs(layer, pass))
     pass_layer_backward(model, pass, i);
+  if (layer->needs_moments && pass->input->rows)
+    layer->ops->backward(&model->layer[i], pass, NULL, NULL, NULL, NULL, pass_workspace(model, i, BACKWARD));
 }
 
 /* Passes on the gradients of a layer in one of the passes side by side, which the next one overwrites. */

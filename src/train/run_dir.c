@@ -483,6 +483,9 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
       trm_json_text(&json, "reason", result->reason);
     trm_json_text(&json, "model", model->text);
     trm_json_integer(&json, "parameters", (int64_t)trm_model_size(model));
+    trm_json_integer(&json, "trained_parameters", (int64_t)result->trained_parameters);
+    trm_json_number(&json, "train_flop", result->train_flop);
+    trm_json_integer(&json, "gradient_bytes", (int64_t)result->gradient_bytes);
     trm_json_integer(&json, "ranks", modules->comm->size);
     trm_json_integer(&json, "threads", modules->device->threads);
     trm_json_text(&json, "layout", layout);

@@ -188,8 +188,11 @@ static int train_create_models(struct trainer *t)
     status = trm_model_set_loss_chunk(&t->model, (size_t)o->train.loss_chunk);
   TRM_CHECK(trm_agree(t->comm, status));
   if (t->model.frozen_count)
-    trm_info("frozen: %d of %d parameters, %zu of %zu values, are not trained", t->model.frozen_count,
-             trm_model_parameter_count(&t->full_model), t->model.frozen_size, trm_model_size(&t->full_model));
+    trm_info("trained: %d of %d parameters, %zu of %zu values: gradients of %.3g MB, %.0f %% of the operations",
+             trm_model_parameter_count(&t->full_model) - t->model.frozen_count,
+             trm_model_parameter_count(&t->full_model), trm_model_size(&t->full_model) - t->model.frozen_size,
+             trm_model_size(&t->full_model), 1e-6 * (double)(t->model.parameters * sizeof(float)),
+             100 * t->model.train_flop / t->full_model.train_flop);
   if (part.tensor_size > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");
     trm_axis_open(t->tensor, t->grid->axis[TRM_AXIS_TENSOR], t->modules->device);
@@ -530,6 +533,9 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->test_token_bytes = t->splits.test ? t->splits.test->token_bytes : 0;
   result->status = outcome;
   result->joules = train_joules(t);
+  result->trained_parameters = trm_model_size(&t->full_model) - t->model.frozen_size;
+  result->train_flop = t->model.train_flop;
+  result->gradient_bytes = t->model.parameters * sizeof(float);
   result->planned_bytes = trm_budget_total(&t->budget);
   trainer_rank_times(t);
   trainer_between_nodes(t);

@@ -70,6 +70,9 @@ struct trm_result {
   struct trm_wire_means between_nodes;
   double joules;                  /* of processors and memory of all nodes, by this process' part of the run; NAN: not
                                      every node tells them */
+  size_t trained_parameters;      /* values, of the whole model */
+  double train_flop;              /* operations of a step, per sample, of the whole model */
+  size_t gradient_bytes;          /* of rank 0's part of the model: what its data axis sums in a step */
   size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step; maximum of the run */
   char weights_sha256[65];        /* "": no weights were trained */
   bool tokens;                    /* losses are per token */

@@ -223,8 +223,11 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
   const size_t b = layer->rows;
   const bool synced = batch_norm_is_synced(layer, pass);
   const struct trm_batch_norm norm = batch_norm_of_backward(layer, pass, work);
-  const float *moments = batch_norm_workspace(layer, work, MOMENTS), *sums = batch_norm_workspace(layer, work, SUMS);
-  if (!synced)
+  float *const sums = batch_norm_workspace(layer, work, SUMS);
+  const float *moments = batch_norm_workspace(layer, work, MOMENTS);
+  if (!dy) /* the moments alone */
+    ops->fill(pass->device, sums, 0, 2 * norm.channels);
+  else if (!synced)
     batch_norm_compute_sums(layer, pass, x, dy, work);
   if (b) /* the moments count by this pass's share of the batch */
     ops->batch_norm_gradients(pass->device, &(struct trm_batch_norm_gradients){
