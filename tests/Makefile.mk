@@ -334,6 +334,8 @@ trm_test_scripts += \
 	tests/exchange.sh \
 	tests/measures.sh \
 	tests/fine_tuning.sh \
+	tests/fine_tuning_reference.sh \
+	tests/lora.sh \
 	tests/gpu.sh \
 	tests/train.sh \
 	tests/async.sh \
@@ -450,6 +452,8 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/gradients.txt \
 	tests/reference/image_files.txt \
 	tests/reference/images.txt \
+	tests/reference/fine_tuning.txt \
+	tests/reference/make_fine_tuning.py \
 	tests/reference/make_image_files.py \
 	tests/reference/make_bpe.py \
 	tests/reference/make_images.py \

@@ -204,7 +204,8 @@ awk -v a="$(of moments train_flop)" -v b="$(of whole train_flop)" 'BEGIN { exit 
 moved() { export_of "$1" "$1.safetensors"; tensors "$1.safetensors" | grep -cFxvf <(tensors begins-fixed.safetensors); }
 run 1 begins-fixed '--model.freeze=^layer[0-4]\.' --optim.lr=0
 export_of begins-fixed begins-fixed.safetensors
-[ "$(moved moments)" = 6 ] || fail "moments: $(moved moments) parameters have moved, not 4 statistics, a weight and a bias"
+[ "$(moved moments)" = 6 ] ||
+  fail "moments: $(moved moments) parameters have moved, not 4 statistics, a weight and a bias"
 for layout in "2 data" "2 stages --parallel.pipeline=2" "2 tensor --parallel.tensor=2" "2 sharded --parallel.zero=3" \
     "1 recompute --parallel.recompute=block"; do
   read -r ranks name options <<< "$layout"
@@ -213,6 +214,12 @@ for layout in "2 data" "2 stages --parallel.pipeline=2" "2 tensor --parallel.ten
   worst=$("$COMPARE" moments/checkpoints/last.h5 "moments-$name/checkpoints/last.h5") && at_least 1e-5 "$worst" ||
     fail "moments-$name: weights differ by $worst"
 done
+for ranks in 1 2; do
+  run $ranks "moments-lanes$ranks" "--model.freeze=$gains" --run.lanes=2
+done
+equal moments-lanes1 moments-lanes2
+close=$("$COMPARE" moments/checkpoints/last.h5 moments-lanes2/checkpoints/last.h5) && at_least 1e-5 "$close" ||
+  fail "moments-lanes: weights differ by $close"
 refuses 'matches some of the statistics of layer 1 \(batch_norm\)' --model.freeze=layer1.running_mean
 refuses 'model.freeze: matches every parameter' --model.freeze=layer
 refuses 'model.freeze: matches no parameter; the first one is called layer0.weight' --model.freeze=head

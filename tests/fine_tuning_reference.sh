@@ -1,7 +1,7 @@
 #!/bin/bash
 # Fine-tuning against PyTorch (reference/make_fine_tuning.py): torchvision's ResNet-18 with a new last layer, of which
-# only that, or only it and the last stage, is trained; adapters as Hugging Face's peft puts them beside the linear layers of
-# a GPT-2. 20 steps each, and an evaluation.
+# only that, or only it and the last stage, is trained; adapters as Hugging Face's peft puts them beside the linear
+# layers of a GPT-2. 20 steps each, and an evaluation.
 set -u
 . "$(dirname "$0")/lib.sh"
 reference=$(cd "$(dirname "$0")/reference" && pwd)
@@ -23,7 +23,7 @@ train: {steps: 20, batch: 8}
 optim: {name: adamw, decay: 0.1}
 END
 for file in resnet.yaml gpt.yaml; do
-  printf 'parallel: {threads: 1}\nrun: {seed: 3, checkpoint_every: 0}\nlog: {every: 1}\n' >> $file
+  printf 'parallel: {threads: 1}\nrun: {seed: 3, checkpoint_every: 20}\nlog: {every: 1}\n' >> $file
 done
 
 # recorded CASE: its numbers in fine_tuning.txt, one a line: rate, losses, evaluation
@@ -37,7 +37,8 @@ compare() {
   recorded "$1" | paste - measured > pairs
   awk 'NF != 2 { exit 1 }
        { d = $1 - $2; if (d < 0) d = -d; if (d > most) most = d }
-       END { print most; exit !(NR == 22 && most < 1e-4) }' pairs > most || { cat pairs; fail "$1: other losses than PyTorch's"; }
+       END { print most; exit !(NR == 22 && most < 1e-4) }' pairs > most ||
+    { cat pairs; fail "$1: other losses than PyTorch's"; }
   pass "$1: 20 losses and an evaluation within $(cat most) of PyTorch's"
 }
 # resnet CASE PATTERN: all but a new last layer begin with the file's weights; what the pattern names is frozen

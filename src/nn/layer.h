@@ -253,8 +253,8 @@ struct trm_layer_ops {
    * (workspace_fixed + B workspace), left as it is until backward. NULL: an add, the model does it. */
   void (*forward)(struct trm_layer *layer, const struct trm_pass *pass, const void *x, void *y, float *work);
   /* dx (B, in) from dy (output_rows, out), and the parameters' gradients (beta of the pass). dx is NULL if !needs_dx.
-   * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx may be dy where in_place. dy NULL: needs_moments, and x
-   * is not valid. An auxiliary loss adds
+   * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx may be dy where in_place. dy NULL: for moments
+   * alone (needs_moments), x and y are NULL, too. An auxiliary loss adds
    * pass->scale times its own gradient, to dx and to those of the parameters. */
   void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
                    const void *dy, void *dx, float *work);

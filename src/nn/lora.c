@@ -97,7 +97,8 @@ int trm_lora_merge(const struct trm_model *model, const float *w, struct trm_mod
         memcpy(to + trm_model_parameter(base, n + p)->offset, w + layer->parameter[p].offset,
                layer->parameter[p].count * sizeof *to);
     if (layer->adapted) {
-      const struct trm_parameter *weight = &layer->parameter[0], *a = &layer[1].parameter[0], *b = &layer[3].parameter[0];
+      const struct trm_parameter *weight = &layer->parameter[0];
+      const struct trm_parameter *a = &layer[1].parameter[0], *b = &layer[3].parameter[0]; /* nn/model_text.c */
       float scale;
       const size_t rank = trm_layer_adapter(layer, &scale);
       lora_add_product(to + trm_model_parameter(base, n)->offset, w + b->offset, w + a->offset,

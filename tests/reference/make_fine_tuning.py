@@ -7,11 +7,11 @@
 
 The inputs: resnet18.safetensors, weights drawn by Python's random under the names of torchvision's resnet18;
 pictures/CLASS/N.png; gpt.safetensors, weights of a small GPT-2 under Hugging Face's names; text.txt. Initial weights
-that no file has (a new last layer, the matrices A of adapters) are those of Trireme's generator, Philox4x32-10, keyed by
-the seed and the number of the parameter (src/nn/model.h, trm_model_init).
+that no file has (a new last layer, the matrices A of adapters) are those of Trireme's generator, Philox4x32-10, keyed
+by the seed and the number of the parameter (src/nn/model.h, trm_model_init).
 
-A line of fine_tuning.txt: a case, its learning rate, the losses of its steps, and the loss of the training samples after
-them, evaluated.
+A line of fine_tuning.txt: a case, its learning rate, the losses of its steps, and the loss of the training samples
+after them, evaluated.
 """
 import array
 import json
@@ -81,17 +81,18 @@ def pixel(kind, index, channel, y, x):
 
 
 def pictures():
-    return {(kind, index): [[[pixel(kind, index, c, y, x) for c in range(3)] for x in range(SIZE)] for y in range(SIZE)]
+    return {(kind, index): [[[pixel(kind, index, c, y, x) for c in range(3)] for x in range(SIZE)]
+                            for y in range(SIZE)]
             for kind in range(CLASSES) for index in range(IMAGES)}
 
 
 def write_png(path, rows):
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    data = b"".join(b"\0" + bytes(value for color in row for value in color) for row in rows)
+    data = zlib.compress(b"".join(b"\0" + bytes(value for color in row for value in color) for row in rows))
     head = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 2, 0, 0, 0)
     with open(path, "wb") as out:
-        out.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b""))
+        out.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b""))
 
 
 def text():
