@@ -8,17 +8,19 @@
 #include "nn/layers/layers.h"
 #include "nn/param_names.h"
 
-/* Returns the text with `words` behind each item i for which adapts[i], or without adapters' words. */
+/* Returns the text with `words` behind each item i for which adapts[i]; words NULL: without those of adapters. */
 static char *lora_edit(const char *text, const bool *adapts, const char *words)
 {
   char *copy = trm_strdup(text), *rest = NULL, *edited = NULL;
   int number = 0;
   for (char *item = strtok_r(copy, "|", &rest); item; item = strtok_r(NULL, "|", &rest), number++) {
     char *state = NULL;
-    bool first = true;
-    for (char *word = strtok_r(item, " ", &state); word; word = strtok_r(NULL, " ", &state), first = false)
-      if (words || (strncmp(word, "lora=", 5) != 0 && strncmp(word, "alpha=", 6) != 0))
-        trm_append(&edited, "%s%s", !first ? " " : number ? " | " : "", word);
+    char *word = strtok_r(item, " ", &state);
+    const bool strips = !words && strcmp(word, layer_linear.name) == 0;
+    trm_append(&edited, "%s%s", number ? " | " : "", word);
+    while ((word = strtok_r(NULL, " ", &state)))
+      if (!strips || (strncmp(word, "lora=", 5) != 0 && strncmp(word, "alpha=", 6) != 0))
+        trm_append(&edited, " %s", word);
     if (words && adapts[number])
       trm_append(&edited, "%s", words);
   }
