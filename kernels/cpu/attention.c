@@ -193,6 +193,43 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
   }
 }
 
+/* Forward of one query per head, the last position's, which attends to all keys: as another token of a text has it. The
+ * keys and values are read in place, once. Work item: head. */
+CPU_INLINE void attention_query(enum trm_value_type type, const struct attention *it, size_t low, size_t high)
+{
+  const struct trm_attention *shape = it->shape;
+  const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
+  float *s = it->scratch + (size_t)cpu_thread() * it->per_thread, *q = s + t, *y = q + e;
+
+  for (size_t number = low; number < high; number++) {
+    const size_t at = number / shape->heads * t * 3 * d + number % shape->heads * e;
+    const void *k = cpu_at(type, it->qkv, at + d), *v = cpu_at(type, it->qkv, at + 2 * d);
+    double total = 0;
+
+    for (size_t i = 0; i < e; i++) {
+      q[i] = cpu_value(type, it->qkv, at + (t - 1) * 3 * d + i) * attention_factor(shape);
+      y[i] = 0;
+    }
+    for (size_t j = 0; j < t; j++)
+      s[j] = cpu_lane_product(type, q, cpu_at(type, k, j * 3 * d), e);
+    const float maximum = cpu_lane_maximum(TRM_VALUES_F32, s, t);
+#pragma omp simd
+    for (size_t j = 0; j < t; j++)
+      s[j] = math_exp(s[j] - maximum);
+    for (size_t first = 0; first < t; first += CPU_BLOCK)
+      total += (double)cpu_lane_sum(s + first, t - first < CPU_BLOCK ? t - first : CPU_BLOCK);
+    for (size_t j = 0; j < t; j++)
+#pragma omp simd
+      for (size_t i = 0; i < e; i++)
+        y[i] += s[j] * cpu_value(type, v, j * 3 * d + i);
+    it->row[2 * number] = maximum;
+    it->row[2 * number + 1] = (float)(1 / total);
+    for (size_t i = 0; i < e; i++)
+      cpu_set(type, it->y, number * e + i, y[i] * it->row[2 * number + 1]);
+  }
+}
+CPU_BODY_BY_TYPE(attention_query, attention)
+
 /* Turns p (queries, keys) from scaled scores into probabilities, and dp (queries, keys) from the gradient of the
  * probabilities into that of the products q k. */
 CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p,
@@ -350,7 +387,13 @@ void cpu_attention_forward(struct trm_device *device, const struct trm_attention
     .shape = shape, .type = call->type, .qkv = call->qkv, .y = call->y, .row = call->row,
     .strips = (shape->t - shape->first + STRIP - 1) / STRIP};
 
-  attention_run(device, &it, shape->b * shape->heads * it.strips, 1, attention_forward_body);
+  if (shape->t - shape->first > 1) {
+    attention_run(device, &it, shape->b * shape->heads * it.strips, 1, attention_forward_body);
+    return;
+  }
+  it.per_thread = shape->t + 2 * shape->head_dim;
+  it.scratch = cpu_scratch(device, (size_t)device->threads * it.per_thread * sizeof(float));
+  cpu_for(device, shape->b * shape->heads, 1, (double)(2 * shape->t * shape->head_dim), attention_query_body, &it);
 }
 
 void cpu_attention_backward(struct trm_device *device, const struct trm_attention_backward *call)

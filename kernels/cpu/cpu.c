@@ -86,11 +86,6 @@ static int cpu_sync(struct trm_device *device)
   return trm_error(TRM_FAILED, "%s", state->failure);
 }
 
-void cpu_gemm(struct trm_device *device, const struct trm_gemm *call)
-{
-  device->blas->gemm(call);
-}
-
 void *cpu_scratch(struct trm_device *device, size_t bytes)
 {
   struct cpu_state *state = device->impl;

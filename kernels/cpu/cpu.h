@@ -106,6 +106,21 @@ CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
   return cpu_lane_sum_of(TRM_VALUES_F32, x, n);
 }
 
+/* The same of the products a * b. */
+CPU_INLINE float cpu_lane_product(enum trm_value_type type, const float *a, const void *b, size_t n)
+{
+  float lane[CPU_LANES] = {0};
+  size_t i = 0;
+
+  for (; i + CPU_LANES <= n; i += CPU_LANES)
+#pragma omp simd
+    for (size_t l = 0; l < CPU_LANES; l++)
+      lane[l] += a[i + l] * cpu_value(type, b, i + l);
+  for (size_t l = 0; i + l < n; l++)
+    lane[l] += a[i + l] * cpu_value(type, b, i + l);
+  return cpu_lane_sum(lane, CPU_LANES);
+}
+
 /* The same of (x - shift)^2. */
 CPU_INLINE float cpu_lane_squares(enum trm_value_type type, const void *x, float shift, size_t n)
 {

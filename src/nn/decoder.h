@@ -1,17 +1,16 @@
 /* Scores of a text that grows token by token. What attention has read of earlier positions is kept (a key-value cache,
- * Pope et al. 2023, section 2.1), so that a token costs one position. The first tokens are one pass over all positions,
- * and so is every token of a text that is longer than the model's context: its positions then have other tokens. */
+ * Pope et al. 2023, section 2.1), so that a pass computes the new positions alone: all of the first tokens at once, then
+ * one for each token. Every token of a text that is longer than the model's context takes a pass over all positions,
+ * which then have other tokens. */
 #pragma once
 
 #include "nn/model.h"
 
 struct trm_decoder {
-  struct trm_model *model;  /* of the whole context, for one row; not owned */
-  struct trm_model step;    /* the same of one position, with the same weights */
+  struct trm_model *model; /* for one row; not owned; while open its layers' shapes are those of the last pass */
   struct trm_device *device;
-  int32_t *window;          /* (context) host */
-  void *tokens;             /* (context) device */
-  size_t past;              /* positions in the caches */
+  void *tokens;            /* (context) device */
+  size_t past;             /* positions in the caches */
 };
 
 /* model: of tokens, causal, bound for evaluation. Fails if there is no memory. trm_decoder_close, also if it fails,

@@ -75,7 +75,7 @@ void gemm_reference(struct trm_device *device)
 {
   static const struct shape shapes[] = {{1, 1, 1},   {3, 17, 5},    {17, 3, 1},     {1, 100, 33},  {31, 1, 257},
                                         {10, 43, 64}, {43, 10, 300}, {64, 65, 385}, {43, 100, 784}, {128, 70, 769},
-                                        {130, 300, 256}, {75, 310, 500}};
+                                        {130, 300, 256}, {75, 310, 500}, {1, 1030, 385}, {1, 31, 16411}};
 
   for (size_t s = 0; s < COUNT(shapes); s++)
     for (int kind = 0; kind < 4; kind++) {

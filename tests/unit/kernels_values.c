@@ -433,7 +433,7 @@ static void gemm_rounded_values(struct trm_device *device, struct trm_gemm wide)
 /* Products of bfloat16 factors: exact terms, sums in float32; C of either type. */
 void values_products(struct trm_device *device)
 {
-  static const size_t shapes[][3] = {{1, 1, 1}, {3, 17, 5}, {33, 65, 100}, {258, 300, 257}, {4, 6, 0}};
+  static const size_t shapes[][3] = {{1, 1, 1}, {3, 17, 5}, {33, 65, 100}, {258, 300, 257}, {4, 6, 0}, {1, 302, 257}};
 
   for (size_t s = 0; s < COUNT(shapes); s++)
     for (int kind = 0; kind < 12; kind++) { /* 8 to 11: C rounded */
