@@ -102,18 +102,6 @@ static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_descri
   DNNL_CHECK(dnnl_matmul_primitive_desc_create(to, engine, array[A], array[B], NULL, array[C], attr));
   return TRM_OK;
 }
-
-static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
-{
-  DNNL_CHECK(dnnl_post_ops_append_eltwise(post_ops, dnnl_eltwise_linear, alpha, 0));
-  return TRM_OK;
-}
-
-static int onednn_append_sum(dnnl_post_ops_t post_ops, float beta)
-{
-  DNNL_CHECK(dnnl_post_ops_append_sum(post_ops, beta, 0, dnnl_data_type_undef));
-  return TRM_OK;
-}
 #else
 static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_description *array,
                                   const_dnnl_primitive_attr_t attr)
@@ -122,18 +110,6 @@ static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const onednn_descri
 
   DNNL_CHECK(dnnl_matmul_desc_init(&product, &array[A], &array[B], NULL, &array[C]));
   DNNL_CHECK(dnnl_primitive_desc_create(to, &product, attr, engine, NULL));
-  return TRM_OK;
-}
-
-static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
-{
-  DNNL_CHECK(dnnl_post_ops_append_eltwise(post_ops, 1, dnnl_eltwise_linear, alpha, 0));
-  return TRM_OK;
-}
-
-static int onednn_append_sum(dnnl_post_ops_t post_ops, float beta)
-{
-  DNNL_CHECK(dnnl_post_ops_append_sum(post_ops, beta));
   return TRM_OK;
 }
 #endif
@@ -153,9 +129,9 @@ static int onednn_make_attributes(dnnl_primitive_attr_t attr, dnnl_post_ops_t po
 {
   DNNL_CHECK(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
   if (s->alpha != 1)
-    TRM_CHECK(onednn_append_scale(post_ops, s->alpha));
+    DNNL_CHECK(onednn_append_function(post_ops, dnnl_eltwise_linear, s->alpha));
   if (s->beta != 0)
-    TRM_CHECK(onednn_append_sum(post_ops, s->beta));
+    DNNL_CHECK(onednn_append_sum(post_ops, s->beta));
   DNNL_CHECK(dnnl_primitive_attr_set_post_ops(attr, post_ops));
   return TRM_OK;
 }

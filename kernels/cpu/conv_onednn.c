@@ -91,9 +91,9 @@ static struct conv_library *conv_choose(struct trm_device *device, const struct 
 struct images {
   const struct conv_library *library;
   const struct conv_plan *plan;
-  const void *array[CONV_ARRAYS]; /* of the whole batch */
-  size_t bytes[CONV_ARRAYS];      /* of an image; 0: all have the same */
-  char *work;                     /* (threads, plan->work_bytes) */
+  const void *array[CONV_CALL]; /* of the whole batch */
+  size_t bytes[CONV_CALL];      /* of an image; 0: all have the same */
+  char *work;                   /* (threads, plan->work_bytes) */
 };
 
 static void conv_images_body(const void *arguments, size_t low, size_t high)
@@ -103,9 +103,9 @@ static void conv_images_body(const void *arguments, size_t low, size_t high)
 
   omp_set_num_threads(1);
   for (size_t image = low; image < high; image++) {
-    const void *data[CONV_ARRAYS];
+    const void *data[CONV_CALL];
 
-    for (int i = 0; i < CONV_ARRAYS; i++)
+    for (int i = 0; i < CONV_CALL; i++)
       data[i] = it->bytes[i] ? (const char *)it->array[i] + image * it->bytes[i] : it->array[i];
     conv_plan_run(it->plan, thread, it->library->stream[thread], it->work + (size_t)thread * it->plan->work_bytes, data);
   }
@@ -123,25 +123,33 @@ static char *conv_align(void *memory)
   return (char *)(((uintptr_t)memory + 63) / 64 * 64);
 }
 
+/* Runs the plan on all images; array, plan and work are set. */
+static void conv_run_plan(struct trm_device *device, struct images *it, size_t images)
+{
+  const struct conv_key *key = &it->plan->key;
+  const struct trm_window2d *o = &key->conv.window;
+  const size_t bytes = trm_value_bytes((enum trm_value_type)key->type);
+
+  it->bytes[CONV_SRC] = key->conv.channels * o->in[0] * o->in[1] * bytes;
+  it->bytes[CONV_DST] = it->bytes[CONV_ADDEND] = key->conv.units * o->out[0] * o->out[1] * bytes;
+  cpu_for(device, images, 1, conv_work(&key->conv, key->units), conv_images_body, it);
+}
+
 /* Returns false if the library has no fast primitive. */
 static bool conv_run_images(struct trm_device *device, struct conv_library *library, const struct conv_key *key,
                             const void *const array[CONV_ARRAYS], bool weights_kept, size_t images)
 {
-  const struct trm_window2d *o = &key->conv.window;
-  const size_t bytes = trm_value_bytes((enum trm_value_type)key->type);
   struct conv_plan *plan = conv_plan_of(library, key);
   struct images it = {.library = library, .plan = plan};
 
   if (!plan)
     return false;
-  memcpy(it.array, array, sizeof it.array);
-  it.bytes[CONV_SRC] = key->conv.channels * o->in[0] * o->in[1] * bytes;
-  it.bytes[CONV_DST] = key->conv.units * o->out[0] * o->out[1] * bytes;
+  memcpy(it.array, array, CONV_ARRAYS * sizeof *array);
   char *memory = conv_align(cpu_scratch(device, 64 + it.plan->array[CONV_KERNEL].bytes +
                                                   (size_t)device->threads * it.plan->work_bytes));
   it.work = memory + it.plan->array[CONV_KERNEL].bytes;
   it.array[CONV_KERNEL] = conv_prepare_kernel(library, plan, array[CONV_KERNEL], weights_kept, memory);
-  cpu_for(device, images, 1, conv_work(&key->conv, key->units), conv_images_body, &it);
+  conv_run_plan(device, &it, images);
   return true;
 }
 
@@ -165,6 +173,46 @@ bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2
   return library && conv_run_images(device, library, &key, array, false, call->b);
 }
 
+/* -- fused calls, at inference */
+
+static struct conv_key conv_fused_key(const struct trm_conv2d *conv, uint32_t fused)
+{
+  return (struct conv_key){.conv = *conv, .images = 1, .units = conv->units, .pass = CONV_FORWARD,
+                           .type = TRM_VALUES_F32, .bias = true, .fused = CONV_FUSED | fused};
+}
+
+/* Whole blocks of channels, but for images of one or three, which the library has kernels for. */
+bool conv_onednn_fuses(struct trm_device *device, const struct trm_conv2d *conv, enum trm_value_type type)
+{
+  const struct conv_key key = conv_fused_key(conv, 0);
+  const bool whole = conv->groups == 1 && conv->units % TRM_CHANNEL_BLOCK == 0 &&
+                     (conv->channels % TRM_CHANNEL_BLOCK == 0 || conv->channels <= 3);
+  const struct conv_library *library =
+    whole && type == TRM_VALUES_F32 && device->blas->matmul == TRM_MATMUL_F32 ? conv_library_of(device) : NULL;
+
+  return library && conv_plan_exists(library, &key);
+}
+
+void conv_onednn_fused(struct trm_device *device, const struct trm_conv2d_fused *call)
+{
+  const struct conv_key key = conv_fused_key(
+    &call->conv.conv, (call->x_blocked ? CONV_X_BLOCKED : 0) | (call->z_blocked ? CONV_Z_BLOCKED : 0) |
+                        (call->addend ? CONV_ADDS : 0) | (call->relu ? CONV_RELU : 0));
+  struct conv_library *library = conv_library_of(device);
+  struct conv_plan *plan = conv_plan_of(library, &key);
+
+  if (!plan)
+    trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: a fused convolution: not supported on this processor"));
+  const size_t folded = conv_folded_bytes(plan);
+  char *memory = conv_align(cpu_scratch(device, 64 + folded + (size_t)device->threads * plan->work_bytes));
+  const char *kernel = conv_prepare_folded(library, plan, call, memory);
+  struct images it = {.library = library, .plan = plan, .work = memory + folded,
+                      .array = {[CONV_SRC] = call->conv.x, [CONV_KERNEL] = kernel, [CONV_DST] = call->conv.y,
+                                [CONV_BIAS] = kernel + plan->array[CONV_KERNEL].bytes, [CONV_ADDEND] = call->addend}};
+
+  conv_run_plan(device, &it, call->conv.b);
+}
+
 /* -- the gradient of the weights */
 
 /* A task computes that of `units` units over `chunk` images, `images` at a time. */
@@ -186,7 +234,7 @@ static void conv_gradient_part(const struct gradient *it, size_t set, size_t fir
 {
   struct conv_key key = it->key;
   const int thread = cpu_thread();
-  const void *const data[CONV_ARRAYS] = {[CONV_SRC] = it->x + first * it->x_bytes,
+  const void *const data[CONV_CALL] = {[CONV_SRC] = it->x + first * it->x_bytes,
                                          [CONV_KERNEL] = weights,
                                          [CONV_DST] = it->dy + first * it->dy_bytes + set * it->set_bytes,
                                          [CONV_BIAS] = bias};

@@ -9,7 +9,9 @@
 #include <dnnl.h>
 
 enum conv_pass { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS };
-enum conv_array { CONV_SRC, CONV_KERNEL, CONV_DST, CONV_BIAS, CONV_ARRAYS };
+enum conv_array { CONV_SRC, CONV_KERNEL, CONV_DST, CONV_BIAS, CONV_ARRAYS, CONV_ADDEND = CONV_ARRAYS, CONV_CALL };
+/* Of calls of conv2d_fused. */
+enum conv_fused { CONV_FUSED = 1, CONV_X_BLOCKED = 2, CONV_Z_BLOCKED = 4, CONV_ADDS = 8, CONV_RELU = 16 };
 
 /* Key of a primitive. Keys are compared as bytes, so there is no padding. */
 struct conv_key {
@@ -20,6 +22,7 @@ struct conv_key {
   uint32_t type; /* trm_value_type of the arrays */
   uint32_t bf16; /* products of factors in bfloat16 */
   uint32_t bias;
+  uint32_t fused, unused; /* conv_fused; 0: none */
 };
 
 /* An array as the caller has it, and as the library wants it. */
@@ -35,7 +38,7 @@ struct conv_memory {
   dnnl_memory_t library[CONV_ARRAYS], scratch;
 };
 
-/* Weights in the library's layout, which are kept from call to call. */
+/* Weights in the library's layout, of fused calls with the bias behind them, which are kept from call to call. */
 struct conv_kept {
   struct conv_kept *next;
   const void *w;
@@ -71,21 +74,32 @@ const struct conv_plan *conv_plan_find(const struct conv_library *library, const
  * there, until one is not kept. In the calling thread, thread 0. */
 const void *conv_prepare_kernel(struct conv_library *library, struct conv_plan *plan, const void *w, bool kept,
                                 void *to);
+/* The same of fused calls, with the norm folded in, and the bias behind it; `to` is followed by a copy of the weights:
+ * conv_folded_bytes in all. */
+const char *conv_prepare_folded(struct conv_library *library, struct conv_plan *plan,
+                                const struct trm_conv2d_fused *call, char *to);
+size_t conv_folded_bytes(const struct conv_plan *plan);
+/* Returns true if the library has a fast primitive for the key; makes none. */
+bool conv_plan_exists(const struct conv_library *library, const struct conv_key *key);
 /* Runs the primitive on the arrays, CONV_KERNEL as conv_prepare_kernel returns it; in the calling thread, with its
  * number, and a stream that no other one uses. work: (plan->work_bytes), 64-byte aligned. */
 void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t stream, char *work,
-                   const void *const data[CONV_ARRAYS]);
+                   const void *const data[CONV_CALL]);
 
 /* The calls of the contract: false if the library has no primitive that is faster than our kernels. */
 bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forward *call);
 bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call);
 bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call);
+bool conv_onednn_fuses(struct trm_device *device, const struct trm_conv2d *conv, enum trm_value_type type);
+void conv_onednn_fused(struct trm_device *device, const struct trm_conv2d_fused *call);
 void conv_onednn_close(struct conv_library *library); /* NULL is allowed */
 const char *conv_onednn_name(void); /* with the version */
 
 #else
 
 #define conv_onednn_forward(device, call) false
+#define conv_onednn_fuses NULL
+#define conv_onednn_fused NULL
 #define conv_onednn_backward_data(device, call) false
 #define conv_onednn_backward_weights(device, call) false
 #define conv_onednn_close(library) ((void)(library))

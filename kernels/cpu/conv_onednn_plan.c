@@ -1,10 +1,12 @@
 /* oneDNN's primitives for convolutions (conv_onednn.h): made once for each shape, kept with the device. */
 #include "kernels/cpu/conv_onednn.h"
 
+#include <math.h>
 #include <omp.h>
 #include <string.h>
 
 #include "blas/onednn_versions.h"
+#include "core/device_arrays.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -57,9 +59,35 @@ static void conv_sizes(const struct conv_key *key, int array, dnnl_dims_t size, 
 
 struct conv_descriptions {
   onednn_description array[CONV_ARRAYS];
-  dnnl_primitive_attr_t attr;
+  dnnl_primitive_attr_t attr, reorder_attr;
   dnnl_dims_t stride, dilation, pad;
 };
+
+/* Whole blocks of channels are blocked in the library, so that a fused call hands them to the next. */
+static bool conv_is_blocked(const struct conv_key *key, int array)
+{
+  const size_t channels = array == CONV_SRC ? key->conv.channels : key->units;
+  return key->fused && array != CONV_KERNEL && channels % TRM_CHANNEL_BLOCK == 0;
+}
+
+static bool conv_user_is_blocked(const struct conv_key *key, int array)
+{
+  return (array == CONV_SRC && (key->fused & CONV_X_BLOCKED)) || (array == CONV_DST && (key->fused & CONV_Z_BLOCKED));
+}
+
+/* What the primitive does with the sums. */
+static void conv_describe_fused(const struct conv_key *key, dnnl_primitive_attr_t attr)
+{
+  dnnl_post_ops_t post_ops;
+
+  conv_check(dnnl_post_ops_create(&post_ops));
+  if (key->fused & CONV_ADDS)
+    conv_check(onednn_append_sum(post_ops, 1));
+  if (key->fused & CONV_RELU)
+    conv_check(onednn_append_function(post_ops, dnnl_eltwise_relu, 0));
+  conv_check(dnnl_primitive_attr_set_post_ops(attr, post_ops));
+  dnnl_post_ops_destroy(post_ops);
+}
 
 static void conv_describe(const struct conv_key *key, struct conv_descriptions *all)
 {
@@ -70,11 +98,14 @@ static void conv_describe(const struct conv_key *key, struct conv_descriptions *
     dnnl_dims_t size, step;
 
     conv_sizes(key, i, size, step);
-    conv_check(onednn_describe_any(&all->array[i], DIMS, size, conv_library_type(key, i)));
+    conv_check(conv_is_blocked(key, i) ? onednn_describe_blocked(&all->array[i], size)
+                                       : onednn_describe_any(&all->array[i], DIMS, size, conv_library_type(key, i)));
   }
   conv_check(onednn_describe_strides(&all->array[CONV_BIAS], 1, units, dnnl_f32, one));
   conv_check(dnnl_primitive_attr_create(&all->attr));
   conv_check(dnnl_primitive_attr_set_scratchpad_mode(all->attr, dnnl_scratchpad_mode_user));
+  conv_check(dnnl_primitive_attr_clone(&all->reorder_attr, all->attr));
+  conv_describe_fused(key, all->attr);
   for (int d = 0; d < 2; d++) {
     all->stride[d] = (dnnl_dim_t)key->conv.window.stride[d];
     all->pad[d] = (dnnl_dim_t)key->conv.window.pad[d];
@@ -88,7 +119,9 @@ static void conv_describe_user(struct conv_plan *plan)
     dnnl_dims_t size, step;
 
     conv_sizes(&plan->key, i, size, step);
-    conv_check(onednn_describe_strides(&plan->array[i].user, DIMS, size, conv_user_type(&plan->key, i), step));
+    conv_check(conv_user_is_blocked(&plan->key, i)
+                 ? onednn_describe_blocked(&plan->array[i].user, size)
+                 : onednn_describe_strides(&plan->array[i].user, DIMS, size, conv_user_type(&plan->key, i), step));
   }
 }
 
@@ -97,6 +130,7 @@ static void conv_free_descriptions(struct conv_descriptions *all)
   for (int i = 0; i < CONV_ARRAYS; i++)
     onednn_free_description(&all->array[i]);
   dnnl_primitive_attr_destroy(all->attr);
+  dnnl_primitive_attr_destroy(all->reorder_attr);
 }
 
 /* Describes the primitive of a pass; hint: the description of the forward pass. Not all can be had. */
@@ -223,6 +257,16 @@ static dnnl_primitive_desc_t conv_describe_forward(const struct conv_key *key, d
   return status == dnnl_success ? forward : NULL;
 }
 
+bool conv_plan_exists(const struct conv_library *library, const struct conv_key *key)
+{
+  const dnnl_primitive_desc_t forward = conv_describe_forward(key, library->engine);
+  const bool fast = forward && conv_is_fast(forward);
+
+  if (forward)
+    dnnl_primitive_desc_destroy(forward);
+  return fast;
+}
+
 static void conv_plan_make(struct conv_plan *plan, dnnl_engine_t engine)
 {
   const struct conv_key *key = &plan->key;
@@ -237,7 +281,7 @@ static void conv_plan_make(struct conv_plan *plan, dnnl_engine_t engine)
     conv_check(dnnl_primitive_create(&plan->primitive, description));
     plan->scratch_bytes = conv_scratch_bytes(plan->primitive);
     for (int i = 0; i < CONV_BIAS; i++)
-      conv_plan_layout(plan, i, engine, all.attr);
+      conv_plan_layout(plan, i, engine, all.reorder_attr);
     plan->work_bytes += conv_aligned(plan->scratch_bytes);
   }
   if (description)
@@ -382,11 +426,27 @@ static void conv_reorder(dnnl_primitive_t reorder, dnnl_memory_t from, dnnl_memo
   conv_check(dnnl_stream_wait(stream));
 }
 
+/* Reorders weights; in the calling thread, thread 0. */
+static void conv_reorder_kernel(const struct conv_library *library, const struct conv_plan *plan, const void *w,
+                                void *to)
+{
+  const struct conv_memory *memory = &plan->memory[0];
+  const int threads = omp_get_max_threads();
+
+  omp_set_num_threads(1); /* OpenMP's threads would compete with ours */
+  conv_check(dnnl_memory_set_data_handle(memory->user[CONV_KERNEL], (void *)w));
+  conv_check(dnnl_memory_set_data_handle(memory->library[CONV_KERNEL], to));
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, memory->user[CONV_KERNEL]},
+                                       {DNNL_ARG_TO, memory->library[CONV_KERNEL]}};
+  conv_check(dnnl_primitive_execute(plan->array[CONV_KERNEL].reorder, library->stream[0], 2, arguments));
+  conv_check(dnnl_stream_wait(library->stream[0]));
+  omp_set_num_threads(threads);
+}
+
 const void *conv_prepare_kernel(struct conv_library *library, struct conv_plan *plan, const void *w, bool kept,
                                 void *to)
 {
   const struct conv_layout *array = &plan->array[CONV_KERNEL];
-  const struct conv_memory *memory = &plan->memory[0];
 
   if (!array->reorder)
     return w;
@@ -402,20 +462,67 @@ const void *conv_prepare_kernel(struct conv_library *library, struct conv_plan *
     plan->kept = it;
     to = it->prepared;
   }
-  const int threads = omp_get_max_threads();
-  omp_set_num_threads(1); /* OpenMP's threads would compete with ours */
-  conv_check(dnnl_memory_set_data_handle(memory->user[CONV_KERNEL], (void *)w));
-  conv_check(dnnl_memory_set_data_handle(memory->library[CONV_KERNEL], to));
-  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, memory->user[CONV_KERNEL]},
-                                       {DNNL_ARG_TO, memory->library[CONV_KERNEL]}};
-  conv_check(dnnl_primitive_execute(array->reorder, library->stream[0], 2, arguments));
-  conv_check(dnnl_stream_wait(library->stream[0]));
-  omp_set_num_threads(threads);
+  conv_reorder_kernel(library, plan, w, to);
+  return to;
+}
+
+static size_t conv_prepared_bytes(const struct conv_plan *plan)
+{
+  return plan->array[CONV_KERNEL].bytes + conv_aligned(plan->key.units * sizeof(float));
+}
+
+size_t conv_folded_bytes(const struct conv_plan *plan)
+{
+  return conv_prepared_bytes(plan) + conv_aligned(trm_conv2d_weights(&plan->key.conv) * sizeof(float));
+}
+
+/* w (N, ...) and bias (N) of the convolution and the norm in one. */
+static void conv_fold(const struct trm_conv2d_fused *call, float *w, float *bias)
+{
+  const struct trm_batch_norm_forward *norm = &call->norm;
+  const size_t units = call->conv.conv.units, pairs = trm_conv2d_weights(&call->conv.conv) / units;
+
+  for (size_t n = 0; n < units; n++) {
+    const double before = call->conv.bias ? (double)call->conv.bias[n] : 0;
+    double factor = 1, shift = before;
+
+    if (norm->mean) {
+      factor = (double)norm->w[n] / sqrt((double)norm->square[n] / norm->bn.count + (double)norm->bn.epsilon);
+      shift = (before - (double)norm->mean[n]) * factor + (double)norm->bias[n];
+    }
+    for (size_t i = n * pairs; i < (n + 1) * pairs; i++)
+      w[i] = (float)((double)((const float *)call->conv.w)[i] * factor);
+    bias[n] = (float)shift;
+  }
+}
+
+const char *conv_prepare_folded(struct conv_library *library, struct conv_plan *plan,
+                                const struct trm_conv2d_fused *call, char *to)
+{
+  float *folded = (float *)(to + conv_prepared_bytes(plan));
+  struct conv_kept **at = conv_find_kept(plan, call->conv.w);
+
+  if (at && call->conv.weights_kept)
+    return (*at)->prepared;
+  if (at)
+    conv_forget(at);
+  if (call->conv.weights_kept) {
+    struct conv_kept *it = trm_alloc(sizeof *it, "oneDNN: weights");
+
+    *it = (struct conv_kept){plan->kept, call->conv.w, trm_alloc(conv_prepared_bytes(plan), "oneDNN: weights")};
+    plan->kept = it;
+    to = it->prepared;
+  }
+  conv_fold(call, folded, (float *)(to + plan->array[CONV_KERNEL].bytes));
+  if (plan->array[CONV_KERNEL].reorder)
+    conv_reorder_kernel(library, plan, folded, to);
+  else
+    memcpy(to, folded, plan->array[CONV_KERNEL].bytes);
   return to;
 }
 
 void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t stream, char *work,
-                   const void *const data[CONV_ARRAYS])
+                   const void *const data[CONV_CALL])
 {
   static const int names[][CONV_ARRAYS] = {
     [CONV_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
@@ -429,6 +536,10 @@ void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t strea
     if (!memory->library[i])
       continue;
     const bool in_work = conv_in_work(plan, i);
+    void *at = in_work ? work : (void *)data[i];
+
+    if (i == CONV_DST && (plan->key.fused & CONV_ADDS) && at != data[CONV_ADDEND])
+      memcpy(at, data[CONV_ADDEND], plan->array[i].bytes); /* to which the primitive adds */
     conv_check(dnnl_memory_set_data_handle(in_work ? memory->user[i] : memory->library[i], (void *)data[i]));
     if (in_work) {
       conv_check(dnnl_memory_set_data_handle(memory->library[i], work));

@@ -163,6 +163,8 @@ const struct trm_device_ops trm_device_cpu = {
   .fill = cpu_fill,
   .sync = cpu_sync,
   HOST_COPIES,
+  .conv2d_fuses = conv_onednn_fuses,
+  .conv2d_fused = conv_onednn_fused,
   TRM_KERNELS(CPU_SLOT)
   TRM_FUSED_KERNELS(CPU_COMPOSED)
 };

@@ -20,10 +20,12 @@ CPU_INLINE void vector_product_add(enum trm_value_type type, const struct trm_ge
   size_t i = 0;
 
   for (; i + CPU_LANES <= count; i += CPU_LANES)
-    for (size_t r = 0; r < rows; r++)
+    for (size_t r = 0; r < rows; r++) {
+      __builtin_prefetch(cpu_at(type, p->b, b + (r + ROWS) * p->ldb + k + i));
 #pragma omp simd
       for (size_t l = 0; l < CPU_LANES; l++)
         lane[r][l] += cpu_value(type, p->a, k + i + l) * cpu_value(type, p->b, b + r * p->ldb + k + i + l);
+    }
   for (; i < count; i++)
     for (size_t r = 0; r < rows; r++)
       rest[r] += cpu_value(type, p->a, k + i) * cpu_value(type, p->b, b + r * p->ldb + k + i);

@@ -97,6 +97,11 @@ struct trm_device_ops {
   bool (*replay)(struct trm_device *device, struct trm_recording *recording);
   void (*recording_free)(struct trm_device *device, struct trm_recording *recording);
 
+  /* -- inference (nn/conv_chain.h). NULL, both: convolutions and what follows them are calls of their own. conv2d_fuses:
+   * the device makes calls of conv2d_fused for this convolution. */
+  bool (*conv2d_fuses)(struct trm_device *device, const struct trm_conv2d *conv, enum trm_value_type type);
+  void (*conv2d_fused)(struct trm_device *device, const struct trm_conv2d_fused *call);
+
   /* -- kernels (core/kernels.h). NULL: opening the device puts the host form there, which copies the arrays that the
    * call reads to host memory, runs the CPU's kernel, and copies those back that it writes; in a fused kernel's place,
    * the composed form, which calls the device's kernels. */

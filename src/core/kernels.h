@@ -462,6 +462,18 @@ struct trm_batch_norm_forward {
   enum trm_value_type type;
 };
 
+/* Inference: z (B, N, OH, OW) = f(norm(x * w + bias) + addend), of which conv.y is z; conv.weights_kept: the norm's arrays
+ * have the same values, too. addend may be z. A blocked array of C channels, a multiple of TRM_CHANNEL_BLOCK, has the
+ * device's own layout, in the same memory: only such calls read and write it. */
+enum { TRM_CHANNEL_BLOCK = 16 };
+struct trm_conv2d_fused {
+  struct trm_conv2d_forward conv;
+  struct trm_batch_norm_forward norm; /* mean, square, w and bias alone; mean NULL: none */
+  const void *addend;                 /* blocked; NULL: none */
+  bool relu;                          /* f; otherwise the identity */
+  bool x_blocked, z_blocked;
+};
+
 /* sums (2, C): of dy, and of dy * z */
 struct trm_batch_norm_sums {
   struct trm_batch_norm bn;

@@ -3,6 +3,8 @@
 libtrireme_la_SOURCES += \
 	src/nn/balance.c \
 	src/nn/balance.h \
+	src/nn/conv_chain.c \
+	src/nn/conv_chain.h \
 	src/nn/decoder.c \
 	src/nn/decoder.h \
 	src/nn/fusion.c \

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "core/memory.h"
+#include "nn/conv_chain.h"
 #include "nn/fusion.h"
 
 enum { NONE = -1 };
@@ -369,7 +370,9 @@ static struct trm_arena_plan *arena_alloc_plan(int first, int last)
                                   .segment_end = trm_alloc(n * sizeof *plan->segment_end, "arena plan"),
                                   .recompute = trm_alloc(n * sizeof *plan->recompute, "arena plan"),
                                   .span = trm_alloc(2 * n * sizeof *plan->span, "arena plan"),
-                                  .backward_in_next = trm_alloc(n * sizeof *plan->backward_in_next, "arena plan")};
+                                  .backward_in_next = trm_alloc(n * sizeof *plan->backward_in_next, "arena plan"),
+                                  .chain = trm_alloc(n * sizeof *plan->chain, "arena plan"),
+                                  .blocked = trm_alloc(n * sizeof *plan->blocked, "arena plan")};
   return plan;
 }
 
@@ -405,6 +408,8 @@ struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first,
   trm_free(blocks.block);
   trm_free(blocks.value);
   trm_fusion_plan(layer, plan, request);
+  if (request->infers)
+    trm_conv_chain_plan(layer, plan, request);
   return plan;
 }
 
@@ -418,5 +423,7 @@ void trm_arena_plan_free(struct trm_arena_plan *plan)
   trm_free(plan->recompute);
   trm_free(plan->span);
   trm_free(plan->backward_in_next);
+  trm_free(plan->chain);
+  trm_free(plan->blocked);
   trm_free(plan);
 }

@@ -32,6 +32,8 @@ struct trm_arena_plan {
   struct trm_gradient_flow *flow; /* (layers, 2): for the operands that need a gradient */
   struct trm_span *span; /* (2, layers) of forward, of recomputation (fusion.h) */
   bool *backward_in_next; /* (layers) backward of the next layer computes this one's, too (fusion.h) */
+  int *chain; /* (layers) inference: the end of the layers that a fused convolution computes (conv_chain.h); 0: none */
+  bool *blocked; /* (layers) the layer's value is a blocked array (core/kernels.h) */
   size_t input; /* offset of the batch as values; unused unless reads_input */
   size_t loss_chunk; /* vectors of the last layer that are computed at a time; 0: all. The layer's forward and backward
                         are then at the time of the loss */
@@ -48,6 +50,7 @@ struct trm_arena_request {
   bool copy_weights;       /* a layer converts the weights that its products read just before each use */
   int recompute_blocks;    /* blocks per segment, 0: no recomputation */
   size_t loss_chunk;       /* of the plan, in training; 0: all vectors at a time */
+  struct trm_device *infers; /* inference with whole weights on this device, in float32; NULL: it is not */
   bool separate_transient; /* arrays of a single pass are placed after the others, in memory shared by micro-batches in
                               flight, except values and gradients at the ends of the chain. The last segment is then
                               recomputed, too, unless it ends with the scores */

@@ -107,6 +107,9 @@ struct trm_fused {
   const void *u;                   /* that input; NULL: the activation does not keep it */
   /* with ops->fuses_sum */
   struct trm_add_norm_forward sum; /* forward: x is sum.s, which this call makes; without norm */
+  /* of conv2d */
+  struct trm_conv2d_fused chain;   /* forward: that call but for x, w and bias; conv.y NULL: none (nn/conv_chain.h) */
+  /* with ops->fuses_sum, too */
   const void *grad_other;          /* backward: grad_sum = dx + grad_other; dx need not be written */
   void *grad_sum;
 };

@@ -317,6 +317,11 @@ static bool model_separates_transient(const struct trm_model *model)
   return (model->slots > 1 && !model->side_by_side) || model->chunks > 1;
 }
 
+static bool model_infers(const struct trm_model *model)
+{
+  return !model->training && model->w && model->values == TRM_VALUES_F32 && model->device->ops->conv2d_fuses;
+}
+
 static struct trm_arena_plan *model_plan_chunk(const struct trm_model *model, const struct trm_chunk *chunk)
 {
   const bool rounds = model->values != TRM_VALUES_F32;
@@ -327,6 +332,7 @@ static struct trm_arena_plan *model_plan_chunk(const struct trm_model *model, co
                                             .copy_weights = rounds && !model->w,
                                             .recompute_blocks = model->recompute,
                                             .loss_chunk = chunk->last == model->layers ? model->loss_chunk : 0,
+                                            .infers = model_infers(model) ? model->device : NULL,
                                             .separate_transient = model_separates_transient(model)};
   return trm_arena_plan_create(model->layer, chunk->first, chunk->last, &request);
 }

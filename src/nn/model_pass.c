@@ -269,6 +269,24 @@ static struct trm_add_norm_forward pass_sum(const struct trm_model *model, const
   return sum;
 }
 
+/* What the fused convolution i computes. */
+static struct trm_conv2d_fused pass_chain(const struct trm_model *model, const struct trm_pass *pass, int i)
+{
+  const struct trm_arena_plan *plan = model->plan;
+  const int end = plan->chain[i], from = model->layer[i].from;
+  struct trm_conv2d_fused chain = {.conv.y = pass_output(model, end - 1, FORWARD),
+                                   .x_blocked = from >= 0 && plan->blocked[from],
+                                   .z_blocked = plan->blocked[end - 1]};
+  for (int k = i + 1; k < end; k++)
+    if (model->layer[k].ops == &layer_batch_norm)
+      chain.norm = trm_layer_batch_norm_call(&model->layer[k]);
+    else if (model->layer[k].ops == &layer_add)
+      chain.addend = pass_value(model, pass, k, model->layer[k].addend, FORWARD);
+    else
+      chain.relu = true;
+  return chain;
+}
+
 /* Forward of the layers that layer i's call computes. */
 static void pass_layer_forward(struct trm_model *model, const struct trm_pass *pass, int i, enum pass_phase phase)
 {
@@ -279,7 +297,9 @@ static void pass_layer_forward(struct trm_model *model, const struct trm_pass *p
   const void *x = pass_value(model, pass, i, layer->from, phase);
   layer->scratch_at = pass_scratch(model, i, phase);
   layer->fused = (struct trm_fused){0};
-  if (span.end > i + 1) {
+  if (model->plan->chain[i]) {
+    layer->fused.chain = pass_chain(model, pass, i);
+  } else if (span.end > i + 1) {
     layer->fused.activation = model->layer[i + 1].ops->variant;
     layer->fused.z = pass_output(model, i + 1, phase);
   }
@@ -340,6 +360,8 @@ void pass_forward(struct trm_model *model, const struct trm_pass *pass, int coun
     trm_ledger_set_layer(model->layer[i].global_index, TRM_LEDGER_FORWARD);
     pass_hold(model, pass, i, mode, true);
     pass_await_layer(model, pass, i);
+    for (int k = i + 1; k < plan->chain[i]; k++)
+      pass_await_layer(model, pass, k);
     if (model->layer[i].from != TRM_FROM_NONE)
       pass_layer_forward_all(model, pass, count, i, FORWARD);
     pass_hold(model, pass, i, mode, false);

@@ -52,6 +52,7 @@ void trm_charged_device_open(struct trm_charged_device *charged, const struct tr
 {
   *charged = (struct trm_charged_device){.device = *inner, .ops = *inner->ops, .inner = inner->ops, .comm = comm};
   charged->device.ops = &charged->ops;
+  charged->ops.conv2d_fuses = NULL; /* it charges the calls of kernels */
   charged->ops.record_begin = NULL; /* each call takes its time */
   charged->ops.copy = charged_copy;
   charged->ops.fill = charged_fill;

@@ -166,25 +166,30 @@ static void batch_norm_take_batch_sums(struct trm_layer *layer, const struct trm
   trm_free(both);
 }
 
+struct trm_batch_norm_forward trm_layer_batch_norm_call(const struct trm_layer *layer)
+{
+  const struct trm_parameter *p = layer->parameter;
+  return (struct trm_batch_norm_forward){
+    .bn = batch_norm_of(layer, 1), .mean = p[MEAN].w, .square = p[VARIANCE].w, .w = p[GAIN].w, .bias = p[BIAS].w,
+    .b = layer->rows, .type = layer->values};
+}
+
 static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, S) */,
                                void *y /* (B, C, S) */, float *work)
 {
-  const struct trm_parameter *p = layer->parameter;
-  const size_t b = layer->rows;
-  struct trm_batch_norm norm = batch_norm_of(layer, 1);
-  const float *mean = p[MEAN].w, *square = p[VARIANCE].w;
+  struct trm_batch_norm_forward call = trm_layer_batch_norm_call(layer);
+  call.x = x;
+  call.y = y;
   if (pass->training && !batch_norm_is_fixed(layer)) {
     if (batch_norm_is_synced(layer, pass))
-      norm.counted = batch_norm_batch_count(layer, work);
+      call.bn.counted = batch_norm_batch_count(layer, work);
     else
       batch_norm_compute_moments(layer, pass, x, work);
-    norm.count = (double)(b * norm.size);
-    mean = batch_norm_workspace(layer, work, MOMENTS);
-    square = mean + norm.channels;
+    call.bn.count = (double)(call.b * call.bn.size);
+    call.mean = batch_norm_workspace(layer, work, MOMENTS);
+    call.square = call.mean + call.bn.channels;
   }
-  pass->device->ops->batch_norm_forward(pass->device, &(struct trm_batch_norm_forward){
-    .bn = norm, .x = x, .mean = mean, .square = square, .w = p[GAIN].w, .bias = p[BIAS].w, .y = y, .b = b,
-    .type = layer->values});
+  pass->device->ops->batch_norm_forward(pass->device, &call);
 }
 
 /* Backward of y = z * w + bias where z is linear in x: the gradient of x has no part through the statistics. */

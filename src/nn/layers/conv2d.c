@@ -41,7 +41,7 @@ static int conv2d_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static struct trm_conv2d conv2d_of(const struct trm_layer *layer)
+struct trm_conv2d trm_layer_conv2d(const struct trm_layer *layer)
 {
   const struct conv2d *s = layer->settings;
   return (struct trm_conv2d){
@@ -57,20 +57,28 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
                            void *y /* (B, N, OH, OW) */, float *work)
 {
   (void)work;
-  const struct trm_conv2d conv = conv2d_of(layer);
+  const struct trm_conv2d conv = trm_layer_conv2d(layer);
   const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* rank 0 only */
   /* a provider's weights may be where another layer's were */
   const bool kept = pass->weights_kept && !pass->training && !pass->provider;
-  pass->device->ops->conv2d_forward(pass->device, &(struct trm_conv2d_forward){
+  const struct trm_conv2d_forward call = {
     .conv = conv, .x = x, .w = layer->parameter[WEIGHT].values, .bias = biased ? layer->parameter[BIAS].w : NULL,
-    .y = y, .b = layer->rows, .weights_kept = kept, .type = layer->values});
+    .y = y, .b = layer->rows, .weights_kept = kept, .type = layer->values};
+  struct trm_conv2d_fused chain = layer->fused.chain;
+  if (!chain.conv.y) {
+    pass->device->ops->conv2d_forward(pass->device, &call);
+    return;
+  }
+  chain.conv = call;
+  chain.conv.y = layer->fused.chain.conv.y;
+  pass->device->ops->conv2d_fused(pass->device, &chain);
 }
 
 static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
                             const void *dy, void *dx, float *work)
 {
   (void)y, (void)work;
-  const struct trm_conv2d conv = conv2d_of(layer);
+  const struct trm_conv2d conv = trm_layer_conv2d(layer);
   const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *weight = &layer->parameter[WEIGHT];
   const struct trm_parameter *bias = conv2d_has_bias(layer) ? &layer->parameter[BIAS] : NULL;

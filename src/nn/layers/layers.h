@@ -31,3 +31,8 @@ size_t trm_layer_adapter(const struct trm_layer *layer, float *scale);
 
 /* Returns the arguments of a dropout layer's kernel, without arrays; without a mask the rate is 0. */
 struct trm_dropout trm_layer_dropout_call(const struct trm_layer *layer, const struct trm_pass *pass);
+
+struct trm_conv2d trm_layer_conv2d(const struct trm_layer *layer);
+
+/* Returns the arguments of a batch norm's kernel in evaluation, without x and y. */
+struct trm_batch_norm_forward trm_layer_batch_norm_call(const struct trm_layer *layer);
