@@ -410,6 +410,8 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/busy.sh \
 	tests/bench/calibrate.sh \
 	tests/bench/plan_vs_train.sh \
+	tests/bench/generate.sh \
+	tests/bench/onnx_generate.py \
 	tests/bench/predict.sh \
 	tests/bench/saves.sh \
 	tests/bench/scaling.sh \

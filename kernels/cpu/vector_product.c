@@ -1,7 +1,7 @@
 /* The product of one row and a transposed matrix, c (1, N) = alpha a (1, K) B^T + beta c of B (N, K): a linear layer of
  * one sample, or of the next token of a text. It reads every weight once, so that memory limits it: libraries, which
- * copy B to blocks, take several times as long. Each sum has its own order of additions, by lanes, which does not depend
- * on the number of threads. */
+ * copy B to blocks, take several times as long. Each sum has one order of additions, by lanes, which does not depend on
+ * the number of threads. */
 #include "kernels/cpu/cpu.h"
 
 /* Rows of B at a time, which share what is loaded of a; and values of a row that are summed in lanes of floats. */
@@ -21,6 +21,7 @@ CPU_INLINE void vector_product_add(enum trm_value_type type, const struct trm_ge
 
   for (; i + CPU_LANES <= count; i += CPU_LANES)
     for (size_t r = 0; r < rows; r++) {
+      /* the next rows: the processor itself prefetches within a page */
       __builtin_prefetch(cpu_at(type, p->b, b + (r + ROWS) * p->ldb + k + i));
 #pragma omp simd
       for (size_t l = 0; l < CPU_LANES; l++)

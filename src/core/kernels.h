@@ -462,9 +462,9 @@ struct trm_batch_norm_forward {
   enum trm_value_type type;
 };
 
-/* Inference: z (B, N, OH, OW) = f(norm(x * w + bias) + addend), of which conv.y is z; conv.weights_kept: the norm's arrays
- * have the same values, too. addend may be z. A blocked array of C channels, a multiple of TRM_CHANNEL_BLOCK, has the
- * device's own layout, in the same memory: only such calls read and write it. */
+/* Inference: z (B, N, OH, OW) = f(norm(x * w + bias) + addend), in place of conv.y; conv.weights_kept: the norm's
+ * arrays have the values of that call, too. addend may be z. A blocked array of C channels, a multiple of
+ * TRM_CHANNEL_BLOCK, has the device's own layout, in as many elements: only such calls read and write it. */
 enum { TRM_CHANNEL_BLOCK = 16 };
 struct trm_conv2d_fused {
   struct trm_conv2d_forward conv;

@@ -1,6 +1,6 @@
 /* Scores of a text that grows token by token. What attention has read of earlier positions is kept (a key-value cache,
- * Pope et al. 2023, section 2.1), so that a pass computes the new positions alone: all of the first tokens at once, then
- * one for each token. Every token of a text that is longer than the model's context takes a pass over all positions,
+ * Pope et al. 2023, section 2.1), so that a pass computes the new positions alone: all of the first tokens, then one
+ * for each token. Every token of a text that is longer than the model's context takes a pass over all positions,
  * which then have other tokens. */
 #pragma once
 

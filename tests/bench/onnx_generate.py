@@ -30,11 +30,13 @@ class Cached:
         self.caches = []
         value = "tokens"
         for number, item in enumerate(items):
-            value = getattr(self, item[0])(number, value, dict(word.split("=") for word in item[1:] if "=" in word), item)
+            arguments = dict(word.split("=") for word in item[1:] if "=" in word)
+            value = getattr(self, item[0])(number, value, arguments, item)
         scores = self.node("Identity", [value], "scores")
-        self.inputs = [self.info("tokens", TensorProto.INT64, [1, "new"]), self.info("positions", TensorProto.INT64, ["new"]),
-                       self.info("last", TensorProto.INT32, [1]), self.info("length", TensorProto.INT32, [])] + self.inputs
-        self.outputs = [self.info(scores, TensorProto.FLOAT, [1, "new", None])] + self.outputs
+        self.inputs[:0] = [
+            self.info("tokens", TensorProto.INT64, [1, "new"]), self.info("positions", TensorProto.INT64, ["new"]),
+            self.info("last", TensorProto.INT32, [1]), self.info("length", TensorProto.INT32, [])]
+        self.outputs[:0] = [self.info(scores, TensorProto.FLOAT, [1, "new", None])]
         graph = helper.make_graph(self.nodes, "cached", self.inputs, self.outputs, self.tensors)
         self.bytes = helper.make_model(graph, ir_version=8, opset_imports=[
             helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]).SerializeToString()
@@ -43,8 +45,8 @@ class Cached:
         return helper.make_tensor_value_info(name, kind, shape)
 
     def weight(self, name, transposed=False):
-        self.tensors.append(numpy_helper.from_array(
-            numpy.ascontiguousarray(weights[name].T if transposed else weights[name]), name + (".t" if transposed else "")))
+        array = numpy.ascontiguousarray(weights[name].T if transposed else weights[name])
+        self.tensors.append(numpy_helper.from_array(array, name + (".t" if transposed else "")))
         return self.tensors[-1].name
 
     def node(self, kind, inputs, output, extra=(), **attributes):
@@ -66,8 +68,8 @@ class Cached:
         return self.node("Add", [x, self.marks[item[1]]], f"v{number}")
 
     def layer_norm(self, number, x, _, item):
-        return self.node("LayerNormalization", [x, self.weight(f"layer{number}.weight"), self.weight(f"layer{number}.bias")],
-                         f"v{number}", epsilon=1e-5)
+        inputs = [x, self.weight(f"layer{number}.weight"), self.weight(f"layer{number}.bias")]
+        return self.node("LayerNormalization", inputs, f"v{number}", epsilon=1e-5)
 
     def linear(self, number, x, _, item):
         product = self.node("MatMul", [x, self.weight(f"layer{number}.weight", True)], f"m{number}")
@@ -89,8 +91,9 @@ class Cached:
         self.inputs += [self.info(f"{name}.past", TensorProto.FLOAT, shape) for name in names]
         self.outputs += [self.info(name, TensorProto.FLOAT, shape) for name in names]
         self.caches += [(name, shape) for name in names]
-        return self.node("GroupQueryAttention", parts + [f"{name}.past" for name in names] + ["last", "length"], f"v{number}",
-                         names, domain="com.microsoft", num_heads=heads, kv_num_heads=heads)
+        inputs = parts + [f"{name}.past" for name in names] + ["last", "length"]
+        return self.node("GroupQueryAttention", inputs, f"v{number}", names, domain="com.microsoft", num_heads=heads,
+                         kv_num_heads=heads)
 
 
 options = onnxruntime.SessionOptions()

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "kernels/kernels.h"
+#include "nn/arena_plan.h"
 #include "nn/optimizer.h"
 #include "suite.h"
 #include "support/nn_case.h"
@@ -359,6 +360,91 @@ static void test_statistics(void)
   on_devices(statistics);
 }
 
+/* -- inference: calls for a convolution and what follows it give the values of single calls */
+
+enum { CHAIN_ROWS = 3, CHAIN_SCORES = 10 };
+
+/* Scores (CHAIN_ROWS, CHAIN_SCORES) of an evaluation. */
+static void chain_score(struct nn_case *c, bool kept, float *scores)
+{
+  const struct trm_pass pass = {.device = c->device, .input = &c->input, .weights_kept = kept};
+  trm_model_forward(&c->model, &pass);
+  trm_model_read_scores(&c->model, 0, CHAIN_ROWS, scores);
+  CU_ASSERT_EQUAL(c->device->ops->sync(c->device), TRM_OK);
+}
+
+static void chain_compare(const float *scores, const float *want)
+{
+  double largest = 0, error = 0;
+  for (int i = 0; i < CHAIN_ROWS * CHAIN_SCORES; i++) {
+    largest = fmax(largest, fabs((double)want[i]));
+    error = fmax(error, fabs((double)scores[i] - (double)want[i]));
+  }
+  CU_ASSERT(largest > 0 && error <= 1e-5 * largest);
+}
+
+/* chains: of the model on a device that computes them all. */
+static void chain_check(struct trm_device *device, const char *text, const struct trm_input_spec *spec, int chains)
+{
+  struct nn_case c;
+  CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "auto", spec, CHAIN_ROWS, 5), TRM_OK);
+  const size_t values = CHAIN_ROWS * trm_shape_count(&spec->shape);
+  float *x = trm_alloc(values * sizeof *x, "images");
+  for (size_t k = 0; k < values; k++)
+    x[k] = (float)(k * 7919 % 1009) / 500 - 1;
+  nn_case_batch(&c, CHAIN_ROWS, x, (const int32_t[CHAIN_ROWS]){0}, NULL);
+  float *w = nn_case_weights(&c), want[2][CHAIN_ROWS * CHAIN_SCORES], scores[CHAIN_ROWS * CHAIN_SCORES];
+  for (int n = 0; n < trm_model_parameter_count(&c.model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&c.model, n);
+    for (size_t k = 0; k < p->count && p->statistic; k++)
+      w[p->offset + k] = 0.5f + 0.1f * (float)(k % 7);
+  }
+  float *other = trm_alloc(c.model.parameters * sizeof *other, "weights");
+  for (size_t k = 0; k < c.model.parameters; k++)
+    other[k] = w[k] * (k % 3 ? 1 : 0.75f);
+  nn_case_upload(&c, w);
+  chain_score(&c, false, want[0]); /* bound for training: no chains */
+  nn_case_upload(&c, other);
+  chain_score(&c, false, want[1]);
+  CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c.model, device, c.w, NULL, CHAIN_ROWS, false), TRM_OK);
+  int found = 0;
+  for (int i = 0; i < c.model.layers; i++)
+    found += c.model.plan->chain[i] > 0;
+  CU_ASSERT(found == chains || found == 0);
+  CU_ASSERT(found == 0 || device->ops->conv2d_fuses);
+  for (int round = 0; round < 2; round++) {
+    nn_case_upload(&c, round ? other : w);
+    for (int kept = 0; kept < 2; kept++) { /* twice kept: made, and found */
+      chain_score(&c, kept > 0, scores);
+      chain_compare(scores, want[round]);
+    }
+    chain_score(&c, true, scores);
+    chain_compare(scores, want[round]);
+  }
+  trm_free(other);
+  trm_free(x);
+  nn_case_close(&c);
+}
+
+static void chains_on(struct trm_device *device)
+{
+  chain_check(device, "resnet20", &mnist, 21);
+  chain_check(device, "conv2d 16 3 pad=1 | relu | conv2d 32 3 stride=2 | max_pool 2 | conv2d 16 1 | flatten | head",
+              &cifar, 3);
+  /* 24 units are not whole blocks; a value that is read twice; an addend that no chain makes */
+  chain_check(device,
+              "conv2d 24 3 pad=1 | batch_norm | relu | conv2d 16 3 pad=1 | batch_norm | mark a | relu | "
+              "conv2d 16 3 pad=1 bias=yes | batch_norm | add a | relu | mark b | conv2d 16 5 pad=2 | add b | head",
+              &cifar, 2);
+  chain_check(device, "conv2d 16 3 | batch_norm | relu | max_pool 2 | mark a | conv2d 16 3 pad=1 | batch_norm | add a | "
+              "relu | global_avg_pool | head", &mnist, 2);
+}
+
+static void test_chains(void)
+{
+  on_devices(chains_on);
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
@@ -367,6 +453,7 @@ int main(void)
     {"presets", test_presets},
     {"running statistics", test_statistics},
     {"statistics over ranks", test_ranks},
+    {"fused convolutions at inference", test_chains},
     CU_TEST_INFO_NULL,
   };
   return suite_run("convolution", tests);
