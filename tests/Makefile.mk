@@ -336,6 +336,7 @@ trm_test_scripts += \
 	tests/fine_tuning.sh \
 	tests/fine_tuning_reference.sh \
 	tests/lora.sh \
+	tests/first_formats.sh \
 	tests/gpu.sh \
 	tests/train.sh \
 	tests/async.sh \
@@ -451,11 +452,13 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/bpe_text.txt \
 	tests/reference/bpe_tokens.txt \
 	tests/reference/bpe_vocab.json \
+	tests/reference/first \
 	tests/reference/gradients.txt \
 	tests/reference/image_files.txt \
 	tests/reference/images.txt \
 	tests/reference/fine_tuning.txt \
 	tests/reference/make_fine_tuning.py \
+	tests/reference/make_first.sh \
 	tests/reference/make_image_files.py \
 	tests/reference/make_bpe.py \
 	tests/reference/make_images.py \

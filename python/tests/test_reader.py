@@ -13,6 +13,8 @@ import pytest
 import trireme
 
 files = Path(os.environ["TRIREME_FILES"])
+# what the first program that trained wrote (tests/reference/make_first.sh)
+first = Path(__file__).resolve().parents[2] / "tests/reference/first"
 
 
 def test_run():
@@ -127,3 +129,46 @@ def test_wrong_files(tmp_path):
 def test_encrypted():
     with pytest.raises(trireme.ReadError, match="secret.h5: encrypted; trireme key decrypt"):
         trireme.read_dataset(files / "secret.h5")
+
+
+def test_run_of_the_first_version():
+    run = trireme.read_run(first / "run")
+    assert list(run.train["step"]) == list(range(1, 13)) and list(run.evaluations["step"]) == [4, 8, 12]
+    assert run.train["loss"].iloc[0] == 1.281318359904819
+    assert run.evaluations["test_accuracy"].iloc[-1] == run.summary["test_accuracy"] == 2 / 3
+    assert run.record == {} and run.staleness().empty and "lr: 0.2" in run.config_text
+    curve = trireme.compare([run, trireme.read_run(files / "first")], y="loss", points=5)
+    assert curve["count"].iloc[0] == 2
+
+
+def test_checkpoint_of_the_first_version():
+    checkpoint = trireme.read_checkpoint(first / "run")
+    summary = json.load(open(first / "run/summary.json"))
+    assert checkpoint.path.name == "step-00000012.h5" and set(checkpoint.states) == {"momentum"}
+    assert checkpoint.attributes["weights_sha256"] == summary["weights_sha256"]
+    assert checkpoint.attributes["updates"] == summary["steps"] == 12
+    assert trireme.read_checkpoint(first / "run/checkpoints/step-00000004.h5").attributes["updates"] == 4
+    # the loss of the run from weights and data
+    w, data = checkpoint.weights, trireme.read_dataset(first / "vector.h5")
+    assert set(w) == {"layer0.weight", "layer0.bias", "layer2.weight", "layer2.bias"}
+    hidden = np.maximum(data.values("test") @ w["layer0.weight"].T + w["layer0.bias"], 0)
+    scores = (hidden @ w["layer2.weight"].T + w["layer2.bias"]).astype(np.float64)
+    y = data.splits["test"]["y"]
+    loss = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]
+    assert loss.mean() == pytest.approx(summary["test_loss"], rel=1e-6)
+
+
+def test_datasets_of_the_first_version():
+    vector = trireme.read_dataset(first / "vector.h5")
+    assert (vector.kind, vector.target, vector.classes, vector.shape) == ("vector", "class", 3, (2,))
+    assert vector.class_names == ["low", "middle", "high"]
+    assert vector.splits["train"]["x"].shape == (36, 2) and vector.splits["test"]["y"].shape == (12,)
+    csr = trireme.read_dataset(first / "csr.h5").splits["train"]
+    assert csr["starts"].tolist() == list(range(0, 19, 3)) and csr["columns"].tolist() == [0, 1, 3] * 6
+    assert csr["values"].tolist() == [v for i in range(1, 7) for v in (i, 0.5, -i)]
+    tokens = trireme.read_dataset(first / "tokens.h5")
+    text = "".join(tokens.class_names[t] for name in ("train", "test") for t in tokens.splits[name]["x"])
+    assert (tokens.kind, tokens.classes, text) == ("tokens", 4, "abcabcabdabcabcabdab" * 5)
+    image = trireme.read_dataset(first / "image.h5")
+    assert (image.kind, image.shape, image.splits["train"]["x"].dtype) == ("image", (1, 28, 28), np.uint8)
+    assert image.values("train").max() == np.float32(image.scale) * image.splits["train"]["x"].max()

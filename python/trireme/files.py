@@ -111,11 +111,18 @@ def read_dataset(path, splits=("train", "validation", "test")):
                        splits={name: _arrays(path, file[name]) for name in splits if name in file})
 
 
+def _last(folder):
+    """last.h5, or of runs of the first version, which had no such link, the newest step-N.h5."""
+    steps = sorted(folder.glob("step-*.h5"), key=lambda path: int(path.stem.removeprefix("step-")))
+    last = folder / "last.h5"
+    return last if last.exists() or not steps else steps[-1]
+
+
 def read_checkpoint(path, states=True):
     """Reads a checkpoint, or of a run directory its last one; states=False: the weights only."""
     path = Path(path)
     if path.is_dir():
-        path = path / "checkpoints" / "last.h5"
+        path = _last(path / "checkpoints")
     with _open(path, "trireme-checkpoint") as file:
         state = {name: _arrays(path, group) for name, group in file["states"].items()} \
             if states and "states" in file else {}

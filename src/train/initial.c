@@ -29,6 +29,14 @@ int trm_checkpoint_find(const char *path, char **file)
     trm_free(*file);
     *file = NULL;
   }
+  const struct trm_checkpoint_files files = {.run = path};
+  uint64_t step;
+  bool any;
+  TRM_CHECK(trm_checkpoint_files_newest_step(&files, &step, &any));
+  if (any) {
+    *file = trm_checkpoint_files_path(&files, step);
+    return TRM_OK;
+  }
   return trm_error(TRM_USAGE, "%s: a directory without %s or %s: name a run directory or a checkpoint file", path,
                    name[0], name[1]);
 }
