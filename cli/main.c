@@ -7,13 +7,14 @@
 #include "core/parallel.h"
 #include "core/status.h"
 #include "mpi/real.h"
+#include "train/revision.h"
 
 int main(int argc, char **argv)
 {
   if (argc > 1 && strcmp(argv[1], "help") == 0)
     argv[1] = "--help";
   if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-    printf("trireme %s\n%s\n", PACKAGE_VERSION, trm_comm_library());
+    printf("trireme %s\n%s\n", TRM_BUILD_VERSION, trm_comm_library());
     return TRM_OK;
   }
   trm_parallel_unbind();

@@ -16,7 +16,7 @@ done
 
 # near KEY FILE VALUE: to rounding, which depends on the processor
 near() {
-  json_number "$1" "$2" | awk -v want="$3" '{ d = $1 - want; ok = (d < 0 ? -d : d) <= 1e-6 * want } END { exit !(NR && ok) }' ||
+  json_number "$1" "$2" | awk -v want="$3" '{ d = $1 - want; ok = d * d <= (1e-6 * want)^2 } END { exit !ok }' ||
     fail "$1 in $2: $(json_number "$1" "$2"), not $3"
 }
 loss=$(json_number test_loss first/run/summary.json)

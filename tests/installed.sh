@@ -49,7 +49,9 @@ for compile in "$cc" ${cxx:+"$cxx -x c++"}; do
     -Wl,-rpath,"${library%/*}" || fail "a program cannot be linked: $compile"
   [ "$(./version)" = "$version $number" ] || fail "core/api.h says $(./version), trireme.pc $version $number"
 done
-[ "$("$prefix/bin/trireme" --version | sed 1q)" = "trireme $version" ] || fail "trireme --version: not $version"
+# the program's may have the commit behind it: 0.1.0+g0123abcd
+"$prefix/bin/trireme" --version | sed 1q | grep -qE "^trireme ${version//./\\.}(\+[0-9a-z.]+)?$" ||
+  fail "trireme --version: not $version"
 pass "version $version in headers, pkg-config and program, linked from C${cxx:+ and C++}"
 
 wrong=$(nm -D --defined-only "$library" | awk '$2 != "A" && $3 !~ /^trm_/ { print $3 }')

@@ -72,19 +72,16 @@ traininclude_HEADERS += \
 	src/train/strategy.h \
 	src/train/train.h
 
-# The commit of the source, for record.json: looked up by each make, and written only if it is another one, so that no
-# other file is compiled again. A source archive has it in the file revision; "unknown" in another copy without git.
-# Where git fails, as for another user who installs, the file stays.
+# The commit and the version of the source: looked up by each make, and written only if they are others, so that no other
+# file is compiled again. Where git fails, as for another user who installs, the file stays.
 src/train/revision.h: trm-always
-	@$(MKDIR_P) src/train; revision=; \
-	test ! -e $(top_srcdir)/.git || revision=`cd $(top_srcdir) && git describe --always --dirty 2> /dev/null`; \
-	test -n "$$revision" || test ! -e $(srcdir)/revision || revision=`cat $(srcdir)/revision`; \
-	if test -n "$$revision" || test ! -e $@; then \
-	  echo "#define TRM_REVISION \"$${revision:-unknown}\"" > $@.new; \
-	  if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi; \
-	fi
+	@$(MKDIR_P) src/train; sh $(srcdir)/src/train/revision.sh $(srcdir) $(PACKAGE_VERSION) > $@.new; \
+	test -s $@.new || test -e $@ || \
+	  printf '#define TRM_REVISION "unknown"\n#define TRM_BUILD_VERSION "$(PACKAGE_VERSION)"\n' > $@.new; \
+	if test ! -s $@.new || cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 trm-always:
 .PHONY: trm-always
-trm_record_object = src/train/run_record.lo
-$(trm_record_object): src/train/revision.h
+trm_revision_objects = src/train/run_record.lo cli/main.$(OBJEXT)
+$(trm_revision_objects): src/train/revision.h
+EXTRA_DIST += src/train/revision.sh
 CLEANFILES += src/train/revision.h

@@ -29,6 +29,6 @@ void trm_checkpoint_files_saved(struct trm_checkpoint_files *files, uint64_t ste
 
 void trm_checkpoint_files_free(struct trm_checkpoint_files *files);
 
-/* Sets *file to the checkpoint of a run directory: best.h5, or else last.h5, or else, in a run of the first version, which
- * had no such link, the newest step-N.h5. Any other path is that of a checkpoint. Caller frees (initial.c). */
+/* Sets *file to the checkpoint of a run directory: best.h5, or else last.h5, or else, as in runs of the first version,
+ * which had no such link, the newest step-N.h5. Any other path is that of a checkpoint. Caller frees (initial.c). */
 int trm_checkpoint_find(const char *path, char **file);
