@@ -31,8 +31,8 @@ trm_sum_rsvg="yes $trm_version_RSVG: pictures of runs as PDF and PNG"
 test "$trm_have_RSVG" = yes || trm_sum_rsvg="no: pictures of runs as SVG only (Debian: librsvg2-dev)"
 trm_sum_cuda="yes $trm_cuda_version: module for compute capability$trm_cuda_archs"
 test $trm_have_cuda = yes || trm_sum_cuda="no: no module for GPUs ($trm_cuda_missing)"
-trm_sum_doxygen=$DOXYGEN
-test "x$DOXYGEN" != x || trm_sum_doxygen="no: no reference pages (Debian: doxygen)"
+trm_sum_doxygen="yes $DOXYGEN: make docs makes pages of the documentation"
+test "x$DOXYGEN" != x || trm_sum_doxygen="no: make docs makes no pages (Debian: doxygen)"
 AS_IF([test "x$silent" != xyes], [AS_ECHO(["
 $PACKAGE_NAME $PACKAGE_VERSION is set up.
 

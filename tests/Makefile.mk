@@ -312,6 +312,7 @@ tests_fuzz_fuzz_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
 tests_fuzz_seeds_SOURCES = tests/fuzz/seeds.c tests/fuzz/fuzz_files.h tests/unit/dataset_files.h $(trm_program_extra)
 trm_test_scripts += \
 	tests/check_includes.sh \
+	tests/check_links.sh \
 	tests/check_statics.sh \
 	tests/check_words.sh \
 	tests/installed.sh \

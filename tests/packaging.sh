@@ -1,6 +1,7 @@
 #!/bin/bash
-# Versions: of a source archive, a checkout and a tag; one in all files. Recipes of packages: they name the program's version, their syntax is that of their tools, they need the packages that
-# bootstrap installs; the environment module sets what a program needs.
+# Versions: of a source archive, a checkout and a tag; one in all files. Recipes of packages: they name the program's
+# version, their syntax is that of their tools, they need the packages that bootstrap installs; the environment module
+# sets what a program needs.
 set -u
 . "$top_srcdir/tests/lib.sh"
 top=$(realpath "$top_srcdir")

@@ -2,7 +2,7 @@
 #pragma once
 
 #define TRM_VERSION "0.1.0"
-#define TRM_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch: #if TRM_VERSION_NUMBER >= 100 */
+#define TRM_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch, for the preprocessor */
 
 #ifdef __cplusplus
 #define TRM_BEGIN_DECLS extern "C" {

@@ -53,7 +53,7 @@ enum trm_activation {
   TRM_SCALE,      /* slope * x */
 };
 
-/* A batch of sparse rows on the device, CSR, zero-based: row i has entries starts[i] - starts[0] .. */
+/* A batch of sparse rows on the device, CSR, zero-based: row i has the entries from starts[i] - starts[0] on. */
 struct trm_csr {
   const int64_t *starts;  /* (B + 1) */
   const int32_t *columns; /* (entries) ascending within a row */

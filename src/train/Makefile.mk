@@ -72,8 +72,8 @@ traininclude_HEADERS += \
 	src/train/strategy.h \
 	src/train/train.h
 
-# The commit and the version of the source: looked up by each make, and written only if they are others, so that no other
-# file is compiled again. Where git fails, as for another user who installs, the file stays.
+# The commit and the version of the source: looked up by each make, and written only if they are others, so that nothing
+# else is compiled again. Where git fails, as for another user who installs, the file stays.
 src/train/revision.h: trm-always
 	@$(MKDIR_P) src/train; sh $(srcdir)/src/train/revision.sh $(srcdir) $(PACKAGE_VERSION) > $@.new; \
 	test -s $@.new || test -e $@ || \

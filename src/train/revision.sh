@@ -1,6 +1,7 @@
 #!/bin/sh
 # Prints src/train/revision.h: the commit of the source, for record.json, and the version of the program that is built
-# from it, for trireme --version. Nothing where neither git nor the file `revision` of a source archive (make dist) knows.
+# from it, for trireme --version; nothing where neither git nor the file `revision` of a source archive (make dist) has
+# the commit.
 #   revision.sh SOURCE VERSION    VERSION: that of configure.ac
 #
 #   git describe           version         with changes that are not committed: -dirty, .dirty

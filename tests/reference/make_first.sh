@@ -22,8 +22,8 @@ for _ in 1 2 3 4 5; do printf abcabcabdabcabcabdab; done > "$scratch/text"
 "$program" data import text "$scratch/text" --out=tokens.h5
 "$program" data make digits --train=1 --test=1 --compress=9 --out=image.h5
 "$program" train --model="mlp 2-4-3 relu" --data.file=vector.h5 --train.batch=9 --train.epochs=3 \
-  --train.evaluate_every=4 --run.checkpoint_every=4 --optim.name=momentum --optim.momentum=0.9 --optim.lr=0.2 --log.every=1 --log.quiet=yes \
-  --run.dir=run
+  --train.evaluate_every=4 --run.checkpoint_every=4 --optim.name=momentum --optim.momentum=0.9 --optim.lr=0.2 \
+  --log.every=1 --log.quiet=yes --run.dir=run
 # The checkpoints of step 4, from which a run goes on, and of the end.
 find run/checkpoints -name '*.h5' ! -name step-00000004.h5 ! -name step-00000012.h5 -delete
 find . -type d -exec chmod 755 {} + -o -exec chmod 644 {} +
