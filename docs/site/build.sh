@@ -93,3 +93,6 @@ done < "$work/pages"
   echo "INPUT = $work/md $*"
 } > "$work/Doxyfile"
 "$doxygen" "$work/Doxyfile"
+
+# Of tables' code \| is |, and file:PATH is no address.
+sed -i -E -e ':a; s,(<code>[^<]*)\\\|,\1|,; ta' -e 's,<a href="file:[^"]*">([^<]*)</a>,\1,g' "$out"/html/page_*.html

@@ -35,15 +35,12 @@ function target_of(path,   try, i) {
 }
 
 # code TEXT: a part of a line in backquotes, as a link if it is a file of the site, or a page made of what a command
-# prints. As HTML where doxygen would make an address of file: or show the \ of a table's \|.
+# prints
 function code(text,   name) {
   if (path == "docs/README.md" && text ~ /^trireme /)
     return "[`" text "`](@ref page_" (text ~ /options/ ? "options" : "commands") "_md)"
   name = text ~ /^[A-Za-z0-9_.\/-]+(\/|\.md|\.h)$/ && text !~ /^\// ? target_of(text) : ""
-  if (name != "" && name != here) return "[" text "](@ref " name ")"
-  if (text !~ /file:|\\\|/) return "`" text "`"
-  gsub(/&/, "\\&amp;", text); gsub(/</, "\\&lt;", text); gsub(/:/, "\\&#58;", text); gsub(/\\\|/, "\\&#124;", text)
-  return "<code>" text "</code>"
+  return name == "" || name == here ? "`" text "`" : "[" text "](@ref " name ")"
 }
 
 # link TEXT TARGET IMAGE: a link or an image
@@ -70,7 +67,8 @@ BEGIN {
   }
 }
 NR == 1 && /^\|/ { # the table of an experiment
-  print "# " path " {#" here "}\n"
+  sub(/^experiments\//, "", path)
+  print "# " path " {#" here "}\n\nThe experiment: " link(folder, "README.md") "\n"
   titled = 1
 }
 /^ *```/ { fence = !fence; if (fence) sub(/ (file|into|run).*/, ""); print; next }
