@@ -80,6 +80,10 @@ awk '
 [ "$(cat "$work/count")" -ge 2000 ] || fail "only $(cat "$work/count") links of the pages"
 pass "$(cat "$work/count") links of $(ls ./*.html | wc -l) pages"
 
+# Commands are as in the guides: no dashes or entities where doxygen did not take them for code.
+! grep -nE '&ndash;[a-z]|&mdash;[a-z]|&amp;#' page_*.html | cut -c1-200 | grep . || fail "text of the pages"
+pass "commands on the pages"
+
 # The navigation has the pages of docs/README.md, in groups.
 for title in Tutorials How-to Explanations Reference 'The guided tour' Security Experiments 'Asynchrony as momentum' \
   Options Headers; do

@@ -94,5 +94,5 @@ done < "$work/pages"
 } > "$work/Doxyfile"
 "$doxygen" "$work/Doxyfile"
 
-# Of tables' code \| is |, and file:PATH is no address.
-sed -i -E -e ':a; s,(<code>[^<]*)\\\|,\1|,; ta' -e 's,<a href="file:[^"]*">([^<]*)</a>,\1,g' "$out"/html/page_*.html
+# In tables \| is |, and file:PATH is no address.
+sed -i -E -e '/markdownTable/s,\\\|,|,g' -e 's,<a href="file:[^"]*">([^<]*)</a>,\1,g' "$out"/html/page_*.html

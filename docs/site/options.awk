@@ -1,7 +1,7 @@
 # The options as a page: awk -f options.awk LIST LIST, the output of trireme options, twice: columns are measured first.
 function plain(text) {
   gsub(/&/, "\\&amp;", text); gsub(/</, "\\&lt;", text); gsub(/\|/, "\\\\|", text); gsub(/\*/, "\\*", text)
-  gsub(/@/, "\\@", text);
+  gsub(/@/, "\\@", text); gsub(/--[a-z]+/, "`&`", text)
   return text
 }
 NR == FNR {

@@ -40,7 +40,8 @@ function code(text,   name) {
   if (path == "docs/README.md" && text ~ /^trireme /)
     return "[`" text "`](@ref page_" (text ~ /options/ ? "options" : "commands") "_md)"
   name = text ~ /^[A-Za-z0-9_.\/-]+(\/|\.md|\.h)$/ && text !~ /^\// ? target_of(text) : ""
-  return name == "" || name == here ? "`" text "`" : "[" text "](@ref " name ")"
+  if (name != "" && name != here) return "[" text "](@ref " name ")"
+  return text ~ /'/ ? "``" text "``" : "`" text "`" # in single ones doxygen ends at '
 }
 
 # link TEXT TARGET IMAGE: a link or an image
