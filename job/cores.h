@@ -7,6 +7,7 @@
 
 TRM_BEGIN_DECLS
 
+/* The cores of this rank. */
 struct trm_cores {
   int threads;         /* of this rank */
   bool oversubscribed; /* the node has fewer cores than threads */

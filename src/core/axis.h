@@ -11,6 +11,7 @@
 
 TRM_BEGIN_DECLS
 
+/* An axis, as one of its ranks has it. */
 struct trm_axis {
   struct trm_comm *comm;     /* not owned */
   struct trm_device *device; /* not owned */

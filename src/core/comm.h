@@ -78,6 +78,7 @@ struct trm_shared {
  * but must not communicate. */
 typedef bool trm_call_function(void *context, int caller, void *head, const void *in, void *out);
 
+/* The calls of a communicator, and this rank's part in answering them. */
 struct trm_call_plan {
   size_t head_bytes;           /* at most TRM_CALL_HEAD_BYTES; equal on all ranks */
   size_t max_bytes;            /* that one call sends, or returns, besides the head: at most 2^30; equal on all ranks */
@@ -98,6 +99,7 @@ struct trm_comm_costs {
   double cpu_s, compute_s, calls_s;
 };
 
+/* The slots of a communicator. */
 struct trm_comm_ops {
   const char *name;
 
@@ -199,6 +201,7 @@ struct trm_comm_ops {
   void *(*native)(struct trm_comm *comm); /* MPI_Comm * for parallel HDF5, or NULL where there is no MPI */
 };
 
+/* A communicator, as one of its ranks has it. */
 struct trm_comm {
   const struct trm_comm_ops *ops;
   int rank, size;

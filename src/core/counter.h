@@ -9,6 +9,7 @@
 
 TRM_BEGIN_DECLS
 
+/* A number in memory that ranks share. */
 struct trm_counter {
   int64_t value;
 };

@@ -56,6 +56,7 @@ struct trm_event {
   void *impl; /* the device's; NULL: done */
 };
 
+/* The slots of a device. */
 struct trm_device_ops {
   const char *name; /* as in device.name */
   bool tf32;        /* it can round the factors of products to TF32 (device.matmul) */
@@ -111,6 +112,7 @@ struct trm_device_ops {
 #undef TRM_KERNEL_SLOT
 };
 
+/* An open device of one rank. */
 struct trm_device {
   const struct trm_device_ops *ops;
   const struct trm_blas_ops *blas; /* the host's products */

@@ -13,6 +13,7 @@
 
 TRM_BEGIN_DECLS
 
+/* Section data. */
 struct trm_data_options {
   char *file, *validation, *test;
   int64_t memory; /* bytes of samples in memory, per sharing domain */
@@ -23,12 +24,14 @@ struct trm_data_options {
   double crop, jitter;
   bool shuffle, flip, drop_last;
 };
+/* Section train. */
 struct trm_train_options {
   int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience, loss_chunk;
   double seconds, stop_delta, smoothing;
   enum trm_loss_kind loss;
   enum trm_value_type activations;
 };
+/* Section optim. */
 struct trm_optim_options {
   enum trm_update_rule name;
   enum trm_lr_schedule schedule;
@@ -36,6 +39,7 @@ struct trm_optim_options {
   bool decay_all;
   char *milestones, *groups;
 };
+/* Section parallel. */
 struct trm_parallel_options {
   int64_t data, pipeline, tensor, zero, threads, chunks;
   bool sequence, stash, error_feedback;
@@ -47,6 +51,7 @@ struct trm_parallel_options {
   char *cut, *recompute, *offload, *shares, *collectives;
   int64_t bucket; /* bytes */
 };
+/* Section strategy. */
 struct trm_strategy_options {
   char *name;
   enum trm_assignment data;
@@ -66,6 +71,7 @@ struct trm_strategy_options {
   bool dylu, stops;
   bool error_feedback;
 };
+/* Section run. */
 struct trm_run_options {
   char *dir, *resume, *group;
   char *sign, *verify_with; /* sources of keys (core/secret_key.h) */
@@ -78,11 +84,13 @@ struct trm_run_options {
   enum trm_trace_mode trace;
   double stall_after, stall_abort; /* s; 0: never */
 };
+/* Section log. */
 struct trm_log_options {
   int64_t every;
   bool quiet;
   char *tensorboard; /* "no", "yes": in run.dir, or a folder of runs */
 };
+/* Section device. */
 struct trm_device_options {
   char *name, *blas;
   enum trm_matmul matmul;
@@ -90,6 +98,7 @@ struct trm_device_options {
   enum trm_compute compute;
   double gflops; /* modeled speed of a rank, 10^9 operations per second, where time is modeled */
 };
+/* Section security. */
 struct trm_security_options {
   char *key; /* source of a key (core/secret_key.h) */
 };
@@ -103,6 +112,7 @@ struct trm_simulate_options {
   char *replay; /* folder written with run.record */
 };
 
+/* All options of a run. Texts are owned: trm_options_free. */
 struct trm_options {
   char *model; /* canonical text: items separated by " | " (nn/model.h) */
   char *model_init, *model_skip, *model_freeze, *model_lora; /* model.init, model.skip, ... */

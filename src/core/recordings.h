@@ -10,6 +10,7 @@
 
 enum { TRM_RECORDINGS = 32, TRM_RECORDING_KEY = 192 };
 
+/* The recording of one sequence of calls, found by its key. */
 struct trm_recorded_calls {
   char key[TRM_RECORDING_KEY];
   size_t bytes;                    /* of key; 0: a free place */

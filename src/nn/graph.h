@@ -15,6 +15,7 @@ TRM_BEGIN_DECLS
 
 struct trm_graph;
 
+/* The slots of a graph, by which layers add to it. */
 struct trm_graph_ops {
   /* Returns the value of a parameter, always the same one. */
   int (*parameter)(struct trm_graph *graph, const struct trm_parameter *parameter);
@@ -29,6 +30,7 @@ struct trm_graph_ops {
   void (*set_real)(struct trm_graph *graph, const char *name, float value);
 };
 
+/* A graph that is being built. */
 struct trm_graph {
   const struct trm_graph_ops *ops;
   const struct trm_layer *layer; /* current layer: names its operators */

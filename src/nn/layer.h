@@ -69,6 +69,7 @@ struct trm_parameter {
   const void *values;     /* (count) device: w in the type of values; in float32 it is w */
 };
 
+/* The work of a layer. */
 struct trm_cost {
   double flop;  /* forward, per row of the input; backward counts twice */
   double bytes; /* of activations read and written, forward, per row of the input; of a slot: as if in float32 */
@@ -83,6 +84,7 @@ enum trm_sharding_kind {
   TRM_SHARDED_BY_FEATURE,  /* each rank has a part of the features of each row, of sequences of each position */
   TRM_SHARDED_BY_POSITION, /* of sequences: each rank has an equal run of positions */
 };
+/* A value and its distribution over the tensor axis. */
 struct trm_sharding {
   enum trm_sharding_kind kind;
   size_t groups, units, width; /* by feature: (groups, units, width) features, each rank has an interval of the units */
@@ -246,6 +248,7 @@ struct trm_pass {
   double seconds_per_row;        /* modeled time, for evaluations on a network with slot compute (core/comm.h) */
 };
 
+/* The slots of one kind of layer. */
 struct trm_layer_ops {
   const char *name;
   const char *usage; /* "linear UNITS [bias=yes|no]": for messages */

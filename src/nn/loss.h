@@ -25,6 +25,7 @@ struct trm_loss_call {
 /* Sets rows, classes and ld by call->input and the layer that gives the scores. */
 void trm_loss_call_shape(struct trm_loss_call *call, const struct trm_layer *last);
 
+/* A loss: a row of trm_loss_table. */
 struct trm_loss {
   const char *name;
   /* Checks that scores of this shape suit the targets; errors name both. */

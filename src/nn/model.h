@@ -35,6 +35,7 @@ struct trm_chunk {
   void **arena;                /* (slots) device */
 };
 
+/* A model, or the part of it that one rank has. Owned by the caller, freed by trm_model_free. */
 struct trm_model {
   char *text; /* canonical: presets resolved */
   struct trm_input_spec spec;

@@ -83,6 +83,7 @@ struct trm_tensor {
 };
 
 struct trm_model;
+/* An optimizer: rule, constants and states. Set by trm_optimizer_create. */
 struct trm_optimizer {
   struct trm_update update; /* rule and constants; rate, scale and step are set per step */
   int states;               /* arrays of state: 0 to 4 */

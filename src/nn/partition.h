@@ -12,10 +12,12 @@ TRM_BEGIN_DECLS
 
 #define TRM_MAX_CHUNKS 16 /* of one rank */
 
+/* An interval of layers. */
 struct trm_layer_range {
   int first, last; /* layers [first, last) of the whole model */
 };
 
+/* This rank's part of a model. */
 struct trm_model_part {
   int tensor_rank, tensor_size; /* rank on the tensor axis, and its size */
   bool sequence_parallel;       /* replicated values are sharded by position where possible (sharding.h) */

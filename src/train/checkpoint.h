@@ -10,6 +10,7 @@ TRM_BEGIN_DECLS
 struct trm_local_state; /* train/strategy.h */
 struct trm_batch_part;
 
+/* The state of a run besides its arrays. */
 struct trm_checkpoint {
   /* position in the run */
   uint64_t seed, epoch, position; /* position: samples of the epoch that are done */
@@ -49,6 +50,7 @@ struct trm_checkpoint {
   void *read_local_states_context;
 };
 
+/* Reading and writing of checkpoint files. */
 struct trm_checkpoint_ops {
   const char *name;
   /* Writes path atomically. Called by one rank. On any error (disk full, ...) an older file of that name is untouched

@@ -8,6 +8,7 @@ struct trm_array_costs {
   double sum, copy, update;
 };
 
+/* A model of the times of one machine. */
 struct trm_costs {
   /* Sets *seconds to those of one core for a gradient of `rows` rows: reading them, forward, loss, backward. TRM_USAGE:
    * figures of the model's work are missing. */

@@ -39,6 +39,7 @@ struct trm_encoding {
 };
 void trm_encoding_free(struct trm_encoding *encoding);
 
+/* The slots of a kind of data set. */
 struct trm_dataset_ops {
   const char *name;
   /* Opens one split for training or evaluation. TRM_SPLIT_TRAIN: without the rows that data.validation cuts from it.
@@ -64,6 +65,7 @@ struct trm_dataset_ops {
   int (*has_split)(const char *path, enum trm_split split, bool *has);
 };
 
+/* An open split, as one rank reads it. */
 struct trm_dataset {
   const struct trm_dataset_ops *ops;
   struct trm_input_spec spec;

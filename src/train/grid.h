@@ -16,6 +16,7 @@ TRM_BEGIN_DECLS
 
 enum trm_axis_name { TRM_AXIS_DATA, TRM_AXIS_PIPELINE, TRM_AXIS_TENSOR, TRM_AXES };
 
+/* This rank's place in the process grid, and its communicators. */
 struct trm_grid {
   int size[TRM_AXES], coord[TRM_AXES];
   struct trm_comm *axis[TRM_AXES]; /* this rank's communicator of each axis; its rank there is coord */

@@ -25,6 +25,7 @@ enum trm_measure {
   TRM_MEASURES
 };
 
+/* The measures of one evaluation, indexed by enum trm_measure. */
 struct trm_measures {
   bool applies[TRM_MEASURES]; /* to the loss, and computed */
   double value[TRM_MEASURES]; /* NAN: does not apply, not defined (AUC of a single class), a score is not finite */

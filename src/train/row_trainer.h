@@ -13,6 +13,7 @@ struct trm_linear {
   const float *feature_frequency; /* (features) fraction of the rows that have each feature; NULL: optim.l2 is 0 */
 };
 
+/* The slots of a method that trains a linear model row by row. */
 struct trm_row_trainer {
   /* Called after create, before restore. *linear outlives the strategy. From then on train replaces forward pass,
    * backward pass and grad_ready. */

@@ -11,6 +11,7 @@ TRM_BEGIN_DECLS
 
 #define TRM_STALENESS_BINS 256
 
+/* A histogram of one rank's updates by staleness. */
 struct trm_staleness {
   uint64_t count[TRM_STALENESS_BINS]; /* updates by staleness; the last bin: TRM_STALENESS_BINS - 1 or more */
   uint64_t updates, sum, max;         /* number of updates; sum and maximum of their staleness */

@@ -114,6 +114,7 @@ struct trm_own_elements {
   const float *values; /* (high - low) in the device's memory; NULL: zeros */
 };
 
+/* The slots of a training method. */
 struct trm_strategy_ops {
   const char *name; /* strategy.name */
   const char *help; /* one line */
@@ -182,6 +183,7 @@ struct trm_strategy_ops {
   void (*destroy)(struct trm_strategy *strategy); /* collective */
 };
 
+/* A training method at work on one rank. */
 struct trm_strategy {
   const struct trm_strategy_ops *ops;
   /* set by the caller before create; not owned */
