@@ -38,6 +38,7 @@ static const char import_usage[] =
   "\n"
   "Converts files, plain or gzip, to one HDF5 file with its splits. Of a single file (or folder of\n"
   "images) a part of the rows can become the test split. Labels become classes in ascending order.\n"
+  "csv and libsvm: several ranks share the work (mpiexec -n 4 trireme data import csv ...).\n"
   "\n"
   "  --test-part=X      images, libsvm, csv, npy, npz, text: that part of one source (text: 0.1, else none)\n"
   "  --split=RULE       random rows, by class in proportion (default), or the last ones; text: last\n"
@@ -153,14 +154,19 @@ static int cmd_data_import(const struct call *call)
     importer++;
   if (!request->out)
     return trm_error(TRM_USAGE, "%s: --out: no file named; --out=FILE", command);
-  TRM_CHECK(trm_launch_require_single(command));
-  TRM_CHECK(security_set_key(f->key));
+  struct trm_comm *comm = call->command->job ? call->job->modules.comm : trm_comm_self();
+  if (!call->command->job)
+    TRM_CHECK(trm_launch_require_single(command));
+  TRM_CHECK(trm_agree(comm, security_set_key(f->key)));
+  request->comm = comm;
   request->paths = (const char *const *)call->args;
   request->count = call->nargs;
   request->compress = (int)f->compress;
   struct timespec begin, end;
   clock_gettime(CLOCK_MONOTONIC, &begin);
   TRM_CHECK(importer->run(request));
+  if (comm->rank > 0)
+    return TRM_OK;
   clock_gettime(CLOCK_MONOTONIC, &end);
   trm_info("%s written in %.1f s", request->out,
            (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec));
@@ -178,9 +184,9 @@ static const struct command
                     .help = "CIFAR-10, binary version: its folder, or batch files, the last of them the test split"},
   import_images = {.name = "data import images", .flags = folder_flags, IMPORT,
                    .help = "PNG and JPEG files in a folder for each class; folders train, val and test are splits"},
-  import_libsvm = {.name = "data import libsvm", .flags = libsvm_flags, IMPORT,
+  import_libsvm = {.name = "data import libsvm", .flags = libsvm_flags, IMPORT, .job = JOB_OF_RANKS,
                    .help = "sparse rows, \"label index:value ...\", indices from 1: TRAIN [TEST]"},
-  import_csv = {.name = "data import csv", .flags = csv_flags, IMPORT,
+  import_csv = {.name = "data import csv", .flags = csv_flags, IMPORT, .job = JOB_OF_RANKS,
                 .help = "tables with commas, semicolons or tabs, with a header line or without: TRAIN [TEST]"},
   import_npy = {.name = "data import npy", .flags = npy_flags, IMPORT,
                 .help = "arrays of NumPy: X.npy Y.npy [TESTX.npy TESTY.npy]"},

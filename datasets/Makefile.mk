@@ -41,6 +41,8 @@ libtrireme_la_SOURCES += \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \
 	datasets/import_npy.c \
+	datasets/import_ranks.c \
+	datasets/import_ranks.h \
 	datasets/import_rows.c \
 	datasets/import_text.c \
 	datasets/info.c \
@@ -53,6 +55,8 @@ libtrireme_la_SOURCES += \
 	datasets/loader.h \
 	datasets/order.c \
 	datasets/order.h \
+	datasets/pack.c \
+	datasets/pack.h \
 	datasets/predictions.c \
 	datasets/read_rate.c \
 	datasets/csv_reader.c \

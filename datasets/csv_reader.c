@@ -168,6 +168,8 @@ static int csv_lines_read(struct csv_reader *reader, char **record, size_t *plai
   *plain = 0;
   *record = NULL;
   do {
+    if (!open && trm_reader_at_limit(reader->file))
+      return TRM_OK;
     TRM_CHECK(trm_reader_line(reader->file, &line, &length));
     if (!line)
       return open ? csv_reader_error(reader, "a quoted field is not closed") : TRM_OK;

@@ -49,6 +49,7 @@ struct trm_import_request {
   size_t vocabulary;        /* bpe: number of tokens to learn from the text; 0: they are read from the next two files */
   const char *merges, *vocabulary_file; /* merges.txt and vocab.json of GPT-2 */
   const char *names;        /* class names, separated by commas; NULL: the source's own */
+  struct trm_comm *comm;    /* libsvm, csv: ranks that share the work, each with the same request; NULL: one */
 };
 struct trm_importer {
   const char *name; /* "mnist" */

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #ifdef HAVE_ZLIB
 #include <zlib.h>
 #endif
@@ -30,6 +31,9 @@ struct trm_reader {
 #endif
   unsigned char *buffer; /* (BUFFER_BYTES) */
   size_t next, end;      /* unread bytes of it */
+  uint64_t filled;       /* offset of the end of it in the text */
+  uint64_t limit;
+  uint64_t plain_bytes;
   char *line;
   size_t line_capacity;
   size_t line_number;
@@ -63,6 +67,7 @@ static int file_reader_start(struct trm_reader *reader)
       return trm_error(TRM_FAILED, "%s: is compressed with %s; decompress it first (plain and gzip are read)",
                        reader->path, foreign_formats[i].name);
   if (bytes < 2 || magic[0] != 0x1f || magic[1] != 0x8b) {
+    reader->plain_bytes = S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
     rewind(reader->plain);
     return TRM_OK;
   }
@@ -86,6 +91,7 @@ int trm_reader_open(struct trm_reader **reader, const char *path)
 {
   struct trm_reader *self = trm_alloc(sizeof *self, "input file");
   self->path = trm_strdup(path);
+  self->limit = UINT64_MAX;
   self->buffer = trm_alloc(BUFFER_BYTES, "input buffer");
   const int status = file_reader_start(self);
   if (status != TRM_OK) {
@@ -135,6 +141,7 @@ static int file_reader_fill(struct trm_reader *reader)
     if (got < 0 || code != Z_OK)
       return trm_error(TRM_FAILED, "%s: the gzip file is damaged (%s)", reader->path, text);
     reader->end = (size_t)got;
+    reader->filled += reader->end;
     reader->finished = got == 0;
     return TRM_OK;
   }
@@ -142,9 +149,83 @@ static int file_reader_fill(struct trm_reader *reader)
   reader->end = fread(reader->buffer, 1, BUFFER_BYTES, reader->plain);
   if (ferror(reader->plain))
     return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+  reader->filled += reader->end;
   reader->finished = reader->end == 0;
   return TRM_OK;
 }
+
+/* -- parts */
+
+uint64_t trm_reader_plain_bytes(const struct trm_reader *reader)
+{
+  return reader->plain_bytes;
+}
+
+int trm_reader_count(const struct trm_reader *reader, uint64_t low, uint64_t high, uint64_t *feeds, uint64_t *marks)
+{
+  unsigned char *buffer = trm_alloc(BUFFER_BYTES, "input buffer");
+  int status = TRM_OK;
+  *feeds = *marks = 0;
+  while (low < high && status == TRM_OK) {
+    const size_t wanted = high - low < BUFFER_BYTES ? (size_t)(high - low) : BUFFER_BYTES;
+    const ssize_t got = pread(fileno(reader->plain), buffer, wanted, (off_t)low);
+    if (got <= 0)
+      status = trm_error(TRM_FAILED, "%s: %s", reader->path, got ? strerror(errno) : "has become shorter");
+    for (ssize_t i = 0; i < got; i++) {
+      *feeds += buffer[i] == '\n';
+      *marks += buffer[i] == '"';
+    }
+    low += got > 0 ? (uint64_t)got : 0;
+  }
+  trm_free(buffer);
+  return status;
+}
+
+int trm_reader_seek(struct trm_reader *reader, uint64_t offset, size_t lines)
+{
+  if (fseeko(reader->plain, (off_t)offset, SEEK_SET) != 0)
+    return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+  reader->next = reader->end = 0;
+  reader->filled = offset;
+  reader->line_number = lines;
+  reader->finished = false;
+  return TRM_OK;
+}
+
+int trm_reader_align(struct trm_reader *reader, uint64_t low, bool quotes, bool open, uint64_t feeds)
+{
+  TRM_CHECK(trm_reader_seek(reader, low ? low - 1 : 0, (size_t)feeds));
+  open = open && quotes;
+  for (bool before = true; low; before = false) { /* the byte before low is counted already */
+    if (reader->next == reader->end)
+      TRM_CHECK(file_reader_fill(reader));
+    if (reader->finished)
+      break;
+    const unsigned char byte = reader->buffer[reader->next++];
+    reader->line_number += byte == '\n' && !before;
+    open ^= byte == '"' && quotes && !before;
+    if (byte == '\n' && !open)
+      break;
+  }
+  return TRM_OK;
+}
+
+uint64_t trm_reader_position(const struct trm_reader *reader)
+{
+  return reader->filled - (reader->end - reader->next);
+}
+
+void trm_reader_limit(struct trm_reader *reader, uint64_t offset)
+{
+  reader->limit = offset;
+}
+
+bool trm_reader_at_limit(const struct trm_reader *reader)
+{
+  return trm_reader_position(reader) >= reader->limit;
+}
+
+/* -- reading */
 
 int trm_reader_read(struct trm_reader *reader, void *to, size_t max_bytes, size_t *got)
 {

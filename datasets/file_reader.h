@@ -18,6 +18,22 @@ void trm_reader_close(struct trm_reader *reader); /* NULL is allowed */
 /* The most bytes that a file of this size can hold: of gzip 1,032 times as many; of a pipe any number. */
 uint64_t trm_reader_max_bytes(const struct trm_reader *reader);
 
+/* Bytes of a plain regular file; 0: compressed, empty or another kind. */
+uint64_t trm_reader_plain_bytes(const struct trm_reader *reader);
+
+/* Parts of a file. Offsets count bytes of the text. The next three need a plain regular file.
+ * count: line feeds and quotes in bytes [low, high); does not move the reader.
+ * seek: the reader goes on at an offset before which there are so many lines.
+ * align: it goes on at the first line that begins at or after `low`, the line feeds before `low` given; with quotes the
+ * first one that begins outside of quotes, open: `low` is inside. */
+int trm_reader_count(const struct trm_reader *reader, uint64_t low, uint64_t high, uint64_t *feeds, uint64_t *marks);
+int trm_reader_seek(struct trm_reader *reader, uint64_t offset, size_t lines);
+int trm_reader_align(struct trm_reader *reader, uint64_t low, bool quotes, bool open, uint64_t feeds);
+uint64_t trm_reader_position(const struct trm_reader *reader); /* of the next byte to read */
+/* at_limit: the next byte to read is at or after the limit; without a limit false. Reading does not stop there. */
+void trm_reader_limit(struct trm_reader *reader, uint64_t offset);
+bool trm_reader_at_limit(const struct trm_reader *reader);
+
 /* Reads up to max_bytes bytes; fewer only at the end of the file. */
 int trm_reader_read(struct trm_reader *reader, void *to, size_t max_bytes, size_t *got);
 

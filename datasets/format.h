@@ -16,6 +16,7 @@
  * table of block sums beside each array. digest: SHA-256 over all arrays of all splits in a fixed order. */
 #pragma once
 
+#include "core/comm.h"
 #include "train/dataset.h"
 
 enum trm_data_kind { TRM_DATA_IMAGE, TRM_DATA_VECTOR, TRM_DATA_CSR, TRM_DATA_TOKENS };
@@ -37,6 +38,7 @@ struct trm_data_spec {
   const char *split;         /* rule of the test split of a single file: "random", "last"; NULL: none; static */
   uint64_t split_seed;       /* random */
   int compress;              /* deflate level 0..9 */
+  int ranks;                 /* that will call trm_data_writer_pack; 0 or 1: it is not called */
 };
 
 /* Rows to append. Only the arrays of the kind are set; all are owned by the caller. */
@@ -65,5 +67,9 @@ struct trm_data_writer;
 int trm_data_writer_open(struct trm_data_writer **writer, const char *path, const struct trm_data_spec *spec);
 int trm_data_writer_split(struct trm_data_writer *writer, const char *split);
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);
+/* Compresses and writes full blocks that wait, if they are many, or all of them: the ranks divide the work. To be called
+ * after appends, and with `all` before the next split, finish. writer: NULL on other ranks than 0. Collective; every
+ * rank gets the same status. */
+int trm_data_writer_pack(struct trm_data_writer *writer, struct trm_comm *comm, bool all);
 int trm_data_writer_finish(struct trm_data_writer *writer, size_t features);
 void trm_data_writer_abandon(struct trm_data_writer *writer);

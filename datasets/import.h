@@ -2,6 +2,7 @@
  * import.c. */
 #pragma once
 
+#include "core/comm.h"
 #include "datasets/datasets.h"
 #include "datasets/format.h"
 
@@ -69,7 +70,7 @@ void trm_strata_plan(struct trm_stratum *stratum, size_t count, double test_part
 bool trm_stratum_next(struct trm_stratum *stratum, bool is_random, uint64_t seed, uint32_t class);
 
 /* -- text files whose rows have one label each: libsvm, csv. A file is read in passes, once for its labels, then once
- * for each split, so that it may be larger than memory. */
+ * for each split, so that it may be larger than memory. In each pass the ranks share its records (import_ranks.h). */
 
 #define TRM_IMPORT_ROWS 1024 /* maximum rows appended to the writer at once */
 
@@ -78,21 +79,27 @@ struct trm_row_format {
   const char *name;                                        /* "csv" */
   int (*open)(void *impl, const char *path);
   void (*close)(void *impl);                               /* also after a failed open */
-  int (*next)(void *impl, const char **label);             /* steps to the next row; *label: NULL at the end */
+  struct trm_reader *(*file)(const void *impl);            /* that is open */
+  bool quotes;                                             /* line feeds between quotes belong to a record */
+  /* Steps to the next row; *label: NULL at the end of the file or at its reader's limit. */
+  int (*next)(void *impl, const char **label);
   int (*label_error)(const void *impl, const char *what);  /* "PATH:LINE: ... LABEL what"; returns TRM_FAILED */
   /* Parses the features of the current row into impl's arrays as row rows->rows, and points `rows` to them. *full: the
    * arrays must go to the writer before the next row. */
   int (*add)(void *impl, struct trm_data_rows *rows, bool *full);
-  /* Sets kind, element, shape and table; after the first passes. The spec has the target and the classes. */
-  int (*describe)(void *impl, struct trm_data_spec *spec);
+  /* Sets kind, element, shape and table; after the first passes. The spec has the target and the classes.
+   * Collective. */
+  int (*describe)(void *impl, struct trm_data_spec *spec, struct trm_comm *comm);
   size_t (*features)(const void *impl);                    /* csr: largest index of all rows; else NULL */
-  /* The next ones may be NULL. */
+  /* The next ones may be NULL. Those that take comm are collective. */
   const char *const *(*labels)(const void *impl, size_t *count); /* that rows may have; *count = 0: any */
   int (*learn)(void *impl);                                /* sees each row of the first file in the first pass */
+  int (*join)(void *impl, struct trm_comm *comm);          /* after it: shares what the ranks have learned */
   bool (*is_measured)(const void *impl);                   /* measure is to be called */
   int (*measure)(void *impl);                              /* sees each training row in a pass before describe */
+  void (*add_up)(void *impl, struct trm_comm *comm);       /* after each segment of that pass, in order */
 };
 
 /* Imports TRAIN [TEST]. A part of the rows of a single file becomes the test split: the last ones, or random ones,
- * stratified by class. */
+ * stratified by class. Collective over request->comm; the data set does not depend on the number of ranks. */
 int trm_import_rows(const struct trm_import_request *request, const struct trm_row_format *format, void *impl);

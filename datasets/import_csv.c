@@ -13,6 +13,7 @@
 #include "datasets/csv_reader.h"
 #include "datasets/file_reader.h"
 #include "datasets/import.h"
+#include "datasets/import_ranks.h"
 #include "datasets/table.h"
 #include "datasets/wordset.h"
 
@@ -29,26 +30,34 @@ struct feature {
   struct wordset words;  /* categories, in order of appearance */
   size_t *place;         /* (words) their places in ascending order */
   size_t *count;         /* (words) training rows; NULL before they are measured */
-  /* of the training rows: sums of differences to the first value */
+  /* of the training rows of the current segment: sums of differences to the first value */
   double first, sum, squares;
   uint64_t values;
+};
+
+/* Moments of the training rows of a column. */
+struct moments {
+  double values, mean, squares; /* squares: sum of squared differences to the mean */
 };
 
 struct csv {
   const struct trm_import_request *request;
   struct csv_reader reader;
+  struct trm_comm *comm;
   bool opened;           /* the columns are known */
+  size_t first_line;     /* of the open file's first record */
   size_t columns;        /* of the files, with the target */
   char **name;           /* (columns) of the header, one block; NULL: there is none */
   size_t target;         /* field of the target; ABSENT: of rows without one */
   struct feature *feature; /* (table.columns) */
+  struct moments *moments; /* (table.columns) of all segments so far; NULL: not measured */
   struct data_table table;
   bool like;             /* the table is that of another data set */
   bool standardize;
   bool learns;           /* a feature is undecided or has categories */
   size_t width;          /* features of a row */
   uint64_t dropped;      /* rows of this pass */
-  int counted;           /* passes that dropped rows */
+  int passes;
   float *x;              /* (CHUNK, width) rows gathered */
 };
 
@@ -79,15 +88,15 @@ static bool csv_is_number(const char *text)
   return *text && !text[strspn(text, "0123456789")];
 }
 
-/* Finds a column by its name in the header or its number from 1. The message for an unknown name suggests the nearest
+/* Finds a column by its name in the header or, unless by_name, its number from 1. The message for an unknown name suggests the nearest
  * one. */
-static int csv_column_find(const struct csv *csv, const char *text, size_t *column)
+static int csv_column_find(const struct csv *csv, const char *text, bool by_name, size_t *column)
 {
   for (*column = 0; csv->name && *column < csv->columns; ++*column)
     if (!strcmp(csv->name[*column], text))
       return TRM_OK;
   const char *path = trm_reader_path(csv->reader.file);
-  if (csv_is_number(text)) {
+  if (csv_is_number(text) && !by_name) {
     *column = strtoul(text, NULL, 10) - 1;
     return *column < csv->columns ? TRM_OK
                                   : trm_error(TRM_USAGE, "%s: there is no column %s; there are columns 1 to %zu", path,
@@ -111,7 +120,7 @@ static int csv_columns_mark(const struct csv *csv, const char *list, bool *mark)
   int status = TRM_OK;
   for (char *text; status == TRM_OK && (text = strsep(&rest, ",")) != NULL;) {
     size_t column;
-    status = csv_column_find(csv, text, &column);
+    status = csv_column_find(csv, text, false, &column);
     if (status == TRM_OK)
       mark[column] = true;
   }
@@ -182,7 +191,7 @@ static int csv_columns_match(struct csv *csv)
   csv->feature = trm_alloc(table->columns * sizeof *csv->feature, "columns");
   for (size_t i = 0, category = 0; i < table->columns; i++) {
     struct feature *feature = &csv->feature[i];
-    TRM_CHECK(csv_column_find(csv, table->name[i], &feature->field));
+    TRM_CHECK(csv_column_find(csv, table->name[i], csv->name && table->has_header, &feature->field));
     feature->kind = table->categories[i] ? FEATURE_CATEGORY : FEATURE_NUMBER;
     feature->place = trm_alloc((size_t)(table->categories[i] + 1) * sizeof *feature->place, "categories");
     for (size_t k = 0; k < table->categories[i]; k++, category++) {
@@ -215,7 +224,7 @@ static int csv_columns_detect(struct csv *csv)
     return csv_columns_match(csv);
   csv->target = csv->columns - 1;
   if (csv->request->label)
-    TRM_CHECK(csv_column_find(csv, csv->request->label, &csv->target));
+    TRM_CHECK(csv_column_find(csv, csv->request->label, false, &csv->target));
   return csv_columns_choose(csv);
 }
 
@@ -235,32 +244,54 @@ static int csv_header_check(const struct csv *csv)
 
 /* -- rows */
 
+static int csv_next(void *impl, const char **label);
+static int csv_kinds_decide(struct csv *csv);
+
+/* Reads the first record of the open file: that of the train file determines the columns. */
+static int csv_begin(struct csv *csv, const char *path)
+{
+  bool found;
+  TRM_CHECK(csv_record_next(&csv->reader, &found));
+  csv->first_line = csv->reader.line;
+  if (csv->opened)
+    return TRM_OK;
+  if (!found)
+    return trm_error(TRM_FAILED, "%s: is empty", path);
+  TRM_CHECK(csv_columns_detect(csv));
+  csv->learns = !csv->like;
+  if (csv->comm->size == 1 || csv->like)
+    return TRM_OK;
+  csv_reader_close(&csv->reader); /* the first record may be a row */
+  TRM_CHECK(csv_reader_open(&csv->reader, path));
+  return csv_kinds_decide(csv);
+}
+
 /* Opens a file. The file that is opened first, the train file, determines the columns. */
 static int csv_open(void *impl, const char *path)
 {
   struct csv *csv = impl;
   TRM_CHECK(csv_reader_open(&csv->reader, path));
-  if (csv->opened)
-    return TRM_OK;
-  bool found;
-  TRM_CHECK(csv_record_next(&csv->reader, &found));
-  if (!found)
-    return trm_error(TRM_FAILED, "%s: is empty", path);
-  TRM_CHECK(csv_columns_detect(csv));
+  TRM_CHECK(csv_begin(csv, path));
   csv->opened = true;
-  csv->learns = !csv->like;
+  csv->dropped = 0;
   csv_reader_close(&csv->reader); /* reopens: the first record may be a row */
-  return csv_open(csv, path);
+  return csv_reader_open(&csv->reader, path);
 }
 
 static void csv_close(void *impl)
 {
   struct csv *csv = impl;
-  if (csv->dropped && ++csv->counted <= csv->request->count) /* in the first passes */
-    trm_warn("%s: %llu rows with missing values are dropped", trm_reader_path(csv->reader.file),
-             (unsigned long long)csv->dropped);
+  int64_t dropped = (int64_t)csv->dropped;
+  csv->comm->ops->allreduce(csv->comm, &dropped, 1, TRM_INT64, TRM_SUM);
+  if (csv->passes++ < csv->request->count && dropped && csv->comm->rank == 0 && csv->reader.file)
+    trm_warn("%s: %lld rows with missing values are dropped", trm_reader_path(csv->reader.file), (long long)dropped);
   csv->dropped = 0;
   csv_reader_close(&csv->reader);
+}
+
+static struct trm_reader *csv_file(const void *impl)
+{
+  return ((const struct csv *)impl)->reader.file;
 }
 
 /* Returns true if the row lacks its label or a feature. */
@@ -278,11 +309,10 @@ static bool csv_lacks(const struct csv *csv)
 static int csv_next(void *impl, const char **label)
 {
   struct csv *csv = impl;
-  const bool first = csv->reader.line == 0;
   bool found;
   *label = NULL;
   TRM_CHECK(csv_record_next(&csv->reader, &found));
-  if (first && found && csv->name) {
+  if (found && csv->name && csv->reader.line == csv->first_line) {
     TRM_CHECK(csv_header_check(csv));
     TRM_CHECK(csv_record_next(&csv->reader, &found));
   }
@@ -310,6 +340,31 @@ static int csv_label_error(const void *impl, const char *what)
   return csv_field_error(csv, csv->target, what);
 }
 
+static void csv_kind_set(struct feature *feature, const char *text)
+{
+  double number;
+  feature->kind = trm_number_scan(text, &number) != text && trm_parse_number(text, &number) ? FEATURE_NUMBER
+                                                                                           : FEATURE_CATEGORY;
+}
+
+/* Decides the kinds of columns, which are those of the first values: the same on every rank. */
+static int csv_kinds_decide(struct csv *csv)
+{
+  const char *label;
+  for (bool undecided = true; undecided;) {
+    TRM_CHECK(csv_next(csv, &label));
+    undecided = false;
+    for (size_t i = 0; label && i < csv->table.columns; i++) {
+      struct feature *feature = &csv->feature[i];
+      const char *text = csv->reader.field[feature->field];
+      if (feature->kind == FEATURE_UNDECIDED && !csv_is_missing(text))
+        csv_kind_set(feature, text);
+      undecided |= feature->kind == FEATURE_UNDECIDED;
+    }
+  }
+  return TRM_OK;
+}
+
 /* Decides the kinds of columns and collects categories. */
 static int csv_learn(void *impl)
 {
@@ -318,12 +373,10 @@ static int csv_learn(void *impl)
   for (size_t i = 0; csv->learns && i < csv->table.columns; i++) {
     struct feature *feature = &csv->feature[i];
     const char *text = csv->reader.field[feature->field];
-    double number;
     bool added;
     if (feature->kind != FEATURE_NUMBER && !csv_is_missing(text)) {
       if (feature->kind == FEATURE_UNDECIDED)
-        feature->kind = trm_number_scan(text, &number) != text && trm_parse_number(text, &number) ? FEATURE_NUMBER
-                                                                                                 : FEATURE_CATEGORY;
+        csv_kind_set(feature, text);
       if (feature->kind == FEATURE_CATEGORY)
         wordset_add(&feature->words, text, strlen(text), &added);
       if (feature->words.count > MAX_CATEGORIES)
@@ -334,6 +387,45 @@ static int csv_learn(void *impl)
   csv->learns = learns;
   if (!learns && csv->table.missing != TABLE_MISSING_DROP && csv->target != ABSENT)
     csv->reader.only = csv->target; /* in the rest of this pass */
+  return TRM_OK;
+}
+
+/* Replaces a column's categories by those of all ranks, in the order of the ranks. */
+static void csv_categories_join(struct feature *feature, struct trm_comm *comm)
+{
+  int64_t *length = trm_alloc((size_t)comm->size * sizeof *length, "categories");
+  char *texts = NULL;
+  size_t bytes = 0, capacity = 0, stride;
+  for (size_t k = 0; k < feature->words.count; k++) {
+    const struct wordset_word *word = &feature->words.word[k];
+    texts = trm_grow(texts, &capacity, bytes, bytes + word->length + 1, 1, "categories");
+    memcpy(texts + bytes, feature->words.text + word->at, word->length);
+    bytes += word->length;
+    texts[bytes++] = '\0';
+  }
+  char *all = import_gather(comm, texts, bytes, length, &stride);
+  wordset_free(&feature->words);
+  for (int r = 0; r < comm->size; r++)
+    for (const char *text = all + (size_t)r * stride, *end = text + length[r]; text < end; text += strlen(text) + 1) {
+      bool added;
+      wordset_add(&feature->words, text, strlen(text), &added);
+    }
+  trm_free(texts);
+  trm_free(length);
+  trm_free(all);
+}
+
+static int csv_join(void *impl, struct trm_comm *comm)
+{
+  struct csv *csv = impl;
+  for (size_t i = 0; !csv->like && i < csv->table.columns; i++) {
+    if (csv->feature[i].kind != FEATURE_CATEGORY)
+      continue;
+    csv_categories_join(&csv->feature[i], comm);
+    if (csv->feature[i].words.count > MAX_CATEGORIES)
+      return trm_error(TRM_FAILED, "%s: column \"%s\" has more than %d categories: is it an identifier? --drop=COLUMN",
+                       csv->request->paths[0], csv->table.name[i], MAX_CATEGORIES);
+  }
   return TRM_OK;
 }
 
@@ -377,6 +469,60 @@ static int csv_measure(void *impl)
     feature->squares += (value - feature->first) * (value - feature->first);
   }
   return TRM_OK;
+}
+
+/* Adds the moments of other rows (Chan, Golub & LeVeque 1983, "Algorithms for computing the sample variance"). */
+static void csv_moments_add(struct moments *all, const struct moments *other)
+{
+  if (!(other->values > 0))
+    return;
+  if (!(all->values > 0)) {
+    *all = *other;
+    return;
+  }
+  const double values = all->values + other->values, step = other->mean - all->mean;
+  all->squares += other->squares + step * step * (all->values * other->values / values);
+  all->mean += step * (other->values / values);
+  all->values = values;
+}
+
+/* Adds the moments of the ranks' segments, in their order, so that sums do not depend on the number of ranks. */
+static void csv_add_up(void *impl, struct trm_comm *comm)
+{
+  struct csv *csv = impl;
+  const size_t n = csv->table.columns;
+  struct moments *mine = trm_alloc(n * sizeof *mine, "columns");
+  struct moments *all = trm_alloc((size_t)comm->size * n * sizeof *all, "columns of the ranks");
+  for (size_t i = 0; i < n; i++) {
+    struct feature *feature = &csv->feature[i];
+    if (feature->values) {
+      const double values = (double)feature->values, mean = feature->sum / values;
+      mine[i] = (struct moments){values, feature->first + mean, feature->squares - feature->sum * mean};
+    }
+    feature->sum = feature->squares = 0;
+    feature->values = 0;
+  }
+  comm->ops->allgather(comm, mine, all, 3 * n, TRM_DOUBLE);
+  if (!csv->moments)
+    csv->moments = trm_alloc(n * sizeof *csv->moments, "columns");
+  for (int r = 0; r < comm->size; r++)
+    for (size_t i = 0; i < n; i++)
+      csv_moments_add(&csv->moments[i], &all[(size_t)r * n + i]);
+  trm_free(mine);
+  trm_free(all);
+}
+
+/* Adds the training rows of the categories of all ranks. */
+static void csv_counts_add_up(struct csv *csv, struct trm_comm *comm)
+{
+  for (size_t i = 0; csv_is_measured(csv) && i < csv->table.columns; i++) {
+    struct feature *feature = &csv->feature[i];
+    if (!feature->words.count)
+      continue;
+    if (!feature->count)
+      feature->count = trm_alloc(feature->words.count * sizeof *feature->count, "categories");
+    comm->ops->allreduce(comm, feature->count, feature->words.count, TRM_INT64, TRM_SUM);
+  }
 }
 
 /* -- the table */
@@ -433,17 +579,17 @@ static void csv_table_make(struct csv *csv)
   char **texts = trm_alloc(n * sizeof *texts, "categories");
   for (size_t i = 0, at = 0; i < n; at += csv->feature[i++].words.count) {
     struct feature *feature = &csv->feature[i];
-    const double rows = feature->values ? (double)feature->values : 1, mean = feature->sum / rows;
-    const double variance = feature->squares / rows - mean * mean;
+    const struct moments moments = csv->moments ? csv->moments[i] : (struct moments){0};
+    const double variance = moments.values > 0 ? moments.squares / moments.values : 0;
     table->deviation[i] = 1;
     table->categories[i] = feature->words.count;
     if (feature->words.count) {
       table->fill[i] = csv_categories_order(feature, list + at, &texts[i]);
       continue;
     }
-    table->fill[i] = feature->first + mean;
+    table->fill[i] = moments.mean;
     if (csv->standardize) {
-      table->mean[i] = feature->first + mean;
+      table->mean[i] = moments.mean;
       table->deviation[i] = variance > 0 ? sqrt(variance) : 1;
     }
   }
@@ -454,10 +600,11 @@ static void csv_table_make(struct csv *csv)
   trm_free(list);
 }
 
-static int csv_describe(void *impl, struct trm_data_spec *spec)
+static int csv_describe(void *impl, struct trm_data_spec *spec, struct trm_comm *comm)
 {
   struct csv *csv = impl;
   if (!csv->like) {
+    csv_counts_add_up(csv, comm);
     csv_table_make(csv);
     csv->table.target_kind = spec->target;
     csv->table.labels = spec->target == TRM_TARGET_CLASS ? spec->classes : 0;
@@ -601,6 +748,7 @@ static void csv_free(struct csv *csv)
     trm_free(csv->feature[i].count);
   }
   trm_free(csv->feature);
+  trm_free(csv->moments);
   table_free(&csv->table);
   csv_reader_free(&csv->reader);
   trm_free(csv->name);
@@ -613,18 +761,22 @@ int trm_import_csv(const struct trm_import_request *request)
     .name = "csv",
     .open = csv_open,
     .close = csv_close,
+    .file = csv_file,
+    .quotes = true,
     .next = csv_next,
     .label_error = csv_label_error,
     .add = csv_add,
     .describe = csv_describe,
     .labels = csv_labels,
     .learn = csv_learn,
+    .join = csv_join,
     .is_measured = csv_is_measured,
     .measure = csv_measure,
+    .add_up = csv_add_up,
   };
   struct trm_import_request with = *request;
-  struct csv csv = {.request = &with};
-  int status = csv_options_read(&csv, &with);
+  struct csv csv = {.request = &with, .comm = request->comm ? request->comm : trm_comm_self()};
+  int status = trm_agree(csv.comm, csv_options_read(&csv, &with));
   if (status == TRM_OK)
     status = trm_import_rows(&with, &format, &csv);
   csv_free(&csv);

@@ -34,6 +34,11 @@ static void libsvm_close(void *impl)
   file->reader = NULL;
 }
 
+static struct trm_reader *libsvm_file(const void *impl)
+{
+  return ((const struct libsvm *)impl)->reader;
+}
+
 /* Steps to the next line that holds a row; cuts it into its label and its entries. */
 static int libsvm_next(void *impl, const char **label)
 {
@@ -42,6 +47,8 @@ static int libsvm_next(void *impl, const char **label)
   size_t length;
   *label = NULL;
   do {
+    if (trm_reader_at_limit(file->reader))
+      return TRM_OK;
     TRM_CHECK(trm_reader_line(file->reader, &line, &length));
     if (!line)
       return TRM_OK;
@@ -131,9 +138,10 @@ static int libsvm_add(void *impl, struct trm_data_rows *rows, bool *full)
   return TRM_OK;
 }
 
-static int libsvm_describe(void *impl, struct trm_data_spec *spec)
+static int libsvm_describe(void *impl, struct trm_data_spec *spec, struct trm_comm *comm)
 {
   (void)impl;
+  (void)comm;
   spec->kind = TRM_DATA_CSR;
   spec->element = TRM_ELEMENT_FLOAT;
   spec->shape.dims = 1;
@@ -151,6 +159,7 @@ int trm_import_libsvm(const struct trm_import_request *request)
     .name = "libsvm",
     .open = libsvm_open,
     .close = libsvm_close,
+    .file = libsvm_file,
     .next = libsvm_next,
     .label_error = libsvm_label_error,
     .add = libsvm_add,

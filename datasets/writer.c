@@ -15,7 +15,10 @@
 #include "core/sha256.h"
 #include "core/status.h"
 #include "data_reader.h"
+#include "pack.h"
 #include "table.h"
+
+#define QUEUE_BLOCKS 16 /* to pack at once, for each rank; up to twice as many wait */
 
 /* State of writing an array. */
 struct output {
@@ -47,6 +50,8 @@ struct trm_data_writer {
   bool *class_present; /* (classes) of the split; NULL: rows have no class */
   struct output output[DATA_ARRAYS]; /* those that the kind of data has */
   int outputs;
+  struct pack_block *queue;   /* (queue_size) full blocks that all ranks will pack; size 0: there is one rank */
+  size_t queued, queue_size;
   struct trm_sha256 digest;
 };
 
@@ -99,6 +104,33 @@ static int writer_output_write(struct trm_data_writer *writer, struct output *ou
   return h5_error(writer->path, "%s/%s cannot be written", writer->split, out->name);
 }
 
+/* Leaves the current block to trm_data_writer_pack. */
+static void writer_queue_add(struct trm_data_writer *writer, struct output *out, size_t bytes)
+{
+  writer->queue[writer->queued++] = (struct pack_block){
+    .dataset = out->dataset, .type = out->type, .row = out->row, .first = out->rows, .rows = out->filled,
+    .bytes = bytes, .data = out->block};
+  out->block = trm_alloc(out->block_rows * out->row_bytes, "a block of rows to write");
+}
+
+static void writer_queue_free(struct trm_data_writer *writer)
+{
+  for (size_t i = 0; i < writer->queued; i++)
+    trm_free(writer->queue[i].data);
+  writer->queued = 0;
+}
+
+int trm_data_writer_pack(struct trm_data_writer *writer, struct trm_comm *comm, bool all)
+{
+  const bool enough = writer && (all || writer->queued >= writer->queue_size / 2);
+  const bool done = pack_blocks(comm, writer ? writer->queue : NULL, enough ? writer->queued : 0,
+                                writer ? writer->spec.compress : 0);
+  const int status = done ? TRM_OK : h5_error(writer->path, "%s cannot be written", writer->split);
+  if (enough)
+    writer_queue_free(writer);
+  return trm_agree(comm, status);
+}
+
 /* Writes the current block. */
 static int writer_output_flush(struct trm_data_writer *writer, struct output *out)
 {
@@ -118,7 +150,10 @@ static int writer_output_flush(struct trm_data_writer *writer, struct output *ou
     H5_LOCKED;
     if (H5Dset_extent(out->dataset, size) < 0)
       return h5_error(writer->path, "%s/%s cannot grow", writer->split, out->name);
-    TRM_CHECK(writer_output_write(writer, out, out->rows, out->filled, out->block));
+    if (out->filled == out->block_rows && writer->queued < writer->queue_size)
+      writer_queue_add(writer, out, bytes);
+    else
+      TRM_CHECK(writer_output_write(writer, out, out->rows, out->filled, out->block));
   }
   out->rows += out->filled;
   out->filled = 0;
@@ -348,6 +383,8 @@ int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data
 static void writer_free(struct trm_data_writer *writer)
 {
   writer_split_free(writer);
+  writer_queue_free(writer);
+  trm_free(writer->queue);
   trm_free((char *)writer->spec.source);
   trm_free(writer->names);
   trm_free(writer->class_present);
@@ -365,6 +402,10 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
   writer->group = -1;
   writer->largest_column = -1;
   writer->spec = *spec;
+  if (spec->ranks > 1 && spec->compress) {
+    writer->queue_size = (size_t)2 * QUEUE_BLOCKS * (size_t)spec->ranks;
+    writer->queue = trm_alloc(writer->queue_size * sizeof *writer->queue, "blocks to pack");
+  }
   writer->spec.source = trm_strdup(spec->source ? spec->source : "");
   if (spec->class_names) {
     size_t bytes = spec->classes * sizeof(char *);
