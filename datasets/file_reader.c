@@ -161,6 +161,14 @@ uint64_t trm_reader_plain_bytes(const struct trm_reader *reader)
   return reader->plain_bytes;
 }
 
+static uint64_t file_reader_bytes_count(const unsigned char *text, size_t bytes, int byte)
+{
+  uint64_t count = 0;
+  for (const unsigned char *end = text + bytes; (text = memchr(text, byte, (size_t)(end - text))) != NULL; text++)
+    count++;
+  return count;
+}
+
 int trm_reader_count(const struct trm_reader *reader, uint64_t low, uint64_t high, uint64_t *feeds, uint64_t *marks)
 {
   unsigned char *buffer = trm_alloc(BUFFER_BYTES, "input buffer");
@@ -171,9 +179,9 @@ int trm_reader_count(const struct trm_reader *reader, uint64_t low, uint64_t hig
     const ssize_t got = pread(fileno(reader->plain), buffer, wanted, (off_t)low);
     if (got <= 0)
       status = trm_error(TRM_FAILED, "%s: %s", reader->path, got ? strerror(errno) : "has become shorter");
-    for (ssize_t i = 0; i < got; i++) {
-      *feeds += buffer[i] == '\n';
-      *marks += buffer[i] == '"';
+    if (got > 0) {
+      *feeds += file_reader_bytes_count(buffer, (size_t)got, '\n');
+      *marks += file_reader_bytes_count(buffer, (size_t)got, '"');
     }
     low += got > 0 ? (uint64_t)got : 0;
   }

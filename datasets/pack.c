@@ -48,20 +48,28 @@ static void *pack_in_memory(const struct pack_head *form, const void *data, stru
   return packed;
 }
 
-/* Packs the blocks that rank 0 sends. */
+/* Packs the blocks that rank 0 sends: it gets all of them first, since rank 0 then works on its own. */
 static void pack_for_other(struct trm_comm *comm, const struct pack_head *form, size_t count)
 {
+  void **data = trm_alloc(count * sizeof *data + 1, "blocks to pack");
   for (size_t i = 0; i < count; i++) {
-    struct packed_head head;
-    void *data = trm_alloc((size_t)form[i].bytes, "a block to pack");
-    pack_transfer(comm, data, (size_t)form[i].bytes, 0, false);
-    void *packed = pack_in_memory(&form[i], data, &head);
-    pack_transfer(comm, &head, sizeof head, 0, true);
-    if (head.bytes > 0)
-      pack_transfer(comm, packed, (size_t)head.bytes, 0, true);
-    trm_free(packed);
-    trm_free(data);
+    data[i] = trm_alloc((size_t)form[i].bytes, "a block to pack");
+    pack_transfer(comm, data[i], (size_t)form[i].bytes, 0, false);
   }
+  struct packed_head *head = trm_alloc(count * sizeof *head + 1, "packed blocks");
+  for (size_t i = 0; i < count; i++) {
+    void *packed = pack_in_memory(&form[i], data[i], &head[i]);
+    trm_free(data[i]);
+    data[i] = packed;
+  }
+  for (size_t i = 0; i < count; i++) {
+    pack_transfer(comm, &head[i], sizeof head[i], 0, true);
+    if (head[i].bytes > 0)
+      pack_transfer(comm, data[i], (size_t)head[i].bytes, 0, true);
+    trm_free(data[i]);
+  }
+  trm_free(head);
+  trm_free(data);
 }
 
 static bool pack_write(const struct pack_block *block)
@@ -100,17 +108,15 @@ static bool pack_by_all(struct trm_comm *comm, const struct pack_block *blocks, 
     for (size_t i = low; i < high; i++)
       comm->ops->send_begin(comm, blocks[i].data, blocks[i].bytes, TRM_BYTE, r, TAG, &request[i]);
   }
+  for (size_t i = 0; i < count; i++)
+    comm->ops->wait(&request[i]);
   trm_interval(count, (size_t)comm->size, 0, &low, &high);
-  for (size_t i = low; i < high; i++) {
+  for (size_t i = low; i < high; i++)
     done = done && pack_write(&blocks[i]);
-    comm->ops->progress(comm);
-  }
   for (int r = 1; r < comm->size; r++) {
     trm_interval(count, (size_t)comm->size, (size_t)r, &low, &high);
-    for (size_t i = low; i < high; i++) {
-      comm->ops->wait(&request[i]);
+    for (size_t i = low; i < high; i++)
       done = pack_store(comm, &blocks[i], r) && done;
-    }
   }
   trm_free(request);
   return done;

@@ -324,6 +324,7 @@ trm_test_scripts += \
 	tests/completion.sh \
 	tests/compress.sh \
 	tests/data_import.sh \
+	tests/import_ranks.sh \
 	tests/cuda.sh \
 	tests/encryption.sh \
 	tests/encrypted_messages.sh \
