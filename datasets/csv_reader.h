@@ -23,7 +23,8 @@ int csv_reader_open(struct csv_reader *reader, const char *path);
 void csv_reader_close(struct csv_reader *reader); /* keeps the separator and the memory */
 void csv_reader_free(struct csv_reader *reader);
 
-/* Reads the next record; *found is false at the end of the file, or at its reader's limit. Blank lines and a byte order mark are skipped. */
+/* Reads the next record; *found is false at the end of the file, or at its reader's limit. Blank lines and a
+ * byte order mark are skipped. */
 int csv_record_next(struct csv_reader *reader, bool *found);
 
 int csv_reader_error(const struct csv_reader *reader, const char *what); /* "PATH:LINE: WHAT"; returns TRM_FAILED */

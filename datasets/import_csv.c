@@ -88,8 +88,8 @@ static bool csv_is_number(const char *text)
   return *text && !text[strspn(text, "0123456789")];
 }
 
-/* Finds a column by its name in the header or, unless by_name, its number from 1. The message for an unknown name suggests the nearest
- * one. */
+/* Finds a column by its name in the header or, unless by_name, its number from 1. The message for an unknown name
+ * suggests the nearest one. */
 static int csv_column_find(const struct csv *csv, const char *text, bool by_name, size_t *column)
 {
   for (*column = 0; csv->name && *column < csv->columns; ++*column)

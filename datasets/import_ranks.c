@@ -26,7 +26,7 @@ int import_segments_begin(struct import_segments *segments, struct trm_comm *com
 }
 
 /* Places the file at the first record that begins at or after `low`, by the line feeds and quotes before it. */
-static int segments_place(struct import_segments *segments, uint64_t low, uint64_t feeds, uint64_t marks)
+static int ranks_place(struct import_segments *segments, uint64_t low, uint64_t feeds, uint64_t marks)
 {
   TRM_CHECK(trm_reader_align(segments->file, low, segments->quotes, marks % 2 == 1, feeds));
   segments->start = trm_reader_position(segments->file);
@@ -66,7 +66,7 @@ int import_segments_next(struct import_segments *segments, bool *more)
   segments->next += (uint64_t)comm->size;
   trm_reader_limit(file, high);
   if (status == TRM_OK)
-    status = segments_place(segments, low, feeds, marks);
+    status = ranks_place(segments, low, feeds, marks);
   return trm_agree(comm, status);
 }
 
@@ -96,7 +96,7 @@ char *import_gather(struct trm_comm *comm, const void *mine, size_t bytes, int64
 
 /* -- rows to rank 0 */
 
-static void box_part_add(struct import_box *box, int part, const void *data, size_t bytes)
+static void ranks_box_part_add(struct import_box *box, int part, const void *data, size_t bytes)
 {
   if (!bytes)
     return;
@@ -106,7 +106,8 @@ static void box_part_add(struct import_box *box, int part, const void *data, siz
   box->bytes[part] += bytes;
 }
 
-static void box_transfer(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int peer, bool sends)
+static void ranks_box_transfer(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int peer,
+                               bool sends)
 {
   struct trm_request *request = NULL;
   if (count == 0)
@@ -118,14 +119,14 @@ static void box_transfer(struct trm_comm *comm, void *data, size_t count, enum t
   comm->ops->wait(&request);
 }
 
-static void box_send(struct import_box *box, struct trm_comm *comm, bool last)
+static void ranks_box_send(struct import_box *box, struct trm_comm *comm, bool last)
 {
   int64_t head[2 + BOX_PARTS] = {box->rows, last};
   for (int i = 0; i < BOX_PARTS; i++)
     head[2 + i] = (int64_t)box->bytes[i];
-  box_transfer(comm, head, 2 + BOX_PARTS, TRM_INT64, 0, true);
+  ranks_box_transfer(comm, head, 2 + BOX_PARTS, TRM_INT64, 0, true);
   for (int i = 0; i < BOX_PARTS; i++) {
-    box_transfer(comm, box->part[i], box->bytes[i], TRM_BYTE, 0, true);
+    ranks_box_transfer(comm, box->part[i], box->bytes[i], TRM_BYTE, 0, true);
     box->bytes[i] = 0;
   }
   box->rows = 0;
@@ -137,40 +138,40 @@ void import_box_add(struct import_box *box, struct trm_comm *comm, const struct 
     const int64_t before = (int64_t)(box->bytes[1] / sizeof *rows->columns), zero = 0;
     const size_t entries = (size_t)rows->starts[rows->rows];
     if (box->rows == 0)
-      box_part_add(box, 0, &zero, sizeof zero);
+      ranks_box_part_add(box, 0, &zero, sizeof zero);
     for (size_t i = 0; i < rows->rows; i++) {
       const int64_t end = before + rows->starts[i + 1];
-      box_part_add(box, 0, &end, sizeof end);
+      ranks_box_part_add(box, 0, &end, sizeof end);
     }
-    box_part_add(box, 1, rows->columns, entries * sizeof *rows->columns);
-    box_part_add(box, 2, rows->values, entries * sizeof *rows->values);
+    ranks_box_part_add(box, 1, rows->columns, entries * sizeof *rows->columns);
+    ranks_box_part_add(box, 2, rows->values, entries * sizeof *rows->values);
   } else {
-    box_part_add(box, 0, rows->floats, rows->rows * box->row_bytes);
+    ranks_box_part_add(box, 0, rows->floats, rows->rows * box->row_bytes);
   }
   if (classes)
-    box_part_add(box, 3, rows->target_class, rows->rows * sizeof *rows->target_class);
+    ranks_box_part_add(box, 3, rows->target_class, rows->rows * sizeof *rows->target_class);
   else
-    box_part_add(box, 3, rows->target_value, rows->rows * sizeof *rows->target_value);
+    ranks_box_part_add(box, 3, rows->target_value, rows->rows * sizeof *rows->target_value);
   box->rows += (int64_t)rows->rows;
   if (box->bytes[0] + box->bytes[1] + box->bytes[2] >= BOX_BYTES)
-    box_send(box, comm, false);
+    ranks_box_send(box, comm, false);
 }
 
 void import_box_end(struct import_box *box, struct trm_comm *comm)
 {
-  box_send(box, comm, true);
+  ranks_box_send(box, comm, true);
 }
 
 /* Receives one box; returns true if it is the rank's last one of the round. */
-static bool box_receive(struct import_box *box, struct trm_comm *comm, int from)
+static bool ranks_box_receive(struct import_box *box, struct trm_comm *comm, int from)
 {
   int64_t head[2 + BOX_PARTS];
-  box_transfer(comm, head, 2 + BOX_PARTS, TRM_INT64, from, false);
+  ranks_box_transfer(comm, head, 2 + BOX_PARTS, TRM_INT64, from, false);
   box->rows = head[0];
   for (int i = 0; i < BOX_PARTS; i++) {
     const size_t bytes = (size_t)head[2 + i];
     box->part[i] = trm_grow(box->part[i], &box->capacity[i], 0, bytes + 1, 1, "rows of a rank");
-    box_transfer(comm, box->part[i], bytes, TRM_BYTE, from, false);
+    ranks_box_transfer(comm, box->part[i], bytes, TRM_BYTE, from, false);
     box->bytes[i] = bytes;
   }
   return head[1] != 0;
@@ -181,7 +182,7 @@ int import_box_receive(struct import_box *box, struct trm_comm *comm, struct trm
 {
   for (int from = 1; from < comm->size; from++)
     for (bool last = false; !last;) {
-      last = box_receive(box, comm, from);
+      last = ranks_box_receive(box, comm, from);
       const bool sparse = box->row_bytes == 0;
       struct trm_data_rows rows = {.rows = (size_t)box->rows};
       if (sparse) {

@@ -219,7 +219,8 @@ static int rows_class_find(struct import *import, const char *label, size_t *cla
   bool found;
   const struct label parsed = rows_label_parse(label);
   *class = rows_label_find(import, &parsed, &found);
-  return found ? TRM_OK : import->format->label_error(import->impl, "was not there in the first pass: the file changes");
+  return found ? TRM_OK
+               : import->format->label_error(import->impl, "was not there in the first pass: the file changes");
 }
 
 /* Sets the rows of each stratum that come before this rank's segment: the ranks count those of theirs. Collective. */

@@ -17,6 +17,6 @@ struct pack_block {
   unsigned char *data;  /* (rows, row); owned by rank 0 */
 };
 
-/* Stores rank 0's blocks; the ranks divide the compression. The dataset has the extent for them. blocks, count and level
- * are rank 0's. Collective. False on rank 0: HDF5 failed (h5_error). */
+/* Stores rank 0's blocks; the ranks divide the compression. The dataset has the extent for them. blocks, count and
+ * level are rank 0's. Collective. False on rank 0: HDF5 failed (h5_error). */
 bool pack_blocks(struct trm_comm *comm, const struct pack_block *blocks, size_t count, int level);
