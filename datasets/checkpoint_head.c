@@ -30,6 +30,7 @@ static const struct {
   FIELD(best_updates, INTEGER, false), FIELD(stale_evaluations, INTEGER, false), FIELD(best_loss, REAL, false),
   FIELD(best_accuracy, REAL, false), FIELD(wall_s, REAL, false), FIELD(train_s, REAL, true),
   FIELD(epoch_loss, REAL, true), FIELD(epoch_rows, REAL, true), FIELD(weights_only, INTEGER, true),
+  FIELD(plateau_factor, REAL, true), FIELD(plateau_best, REAL, true), FIELD(plateau_waited, INTEGER, true),
   FIELD(config, TEXT, false), FIELD(weights_sha256, TEXT, false), FIELD(validation, TEXT, true),
   FIELD(data_digest, TEXT, true),
 #undef FIELD

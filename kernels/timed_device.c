@@ -328,6 +328,8 @@ enum {
   PART_softmax_shard_join = TIMED_EMBEDDING_LOSS,
   PART_softmax_shard_gradient = TIMED_EMBEDDING_LOSS,
   PART_mean_squared_error = TIMED_EMBEDDING_LOSS,
+  PART_huber = TIMED_EMBEDDING_LOSS,
+  PART_binary_cross_entropy = TIMED_EMBEDDING_LOSS,
   PART_logistic = TIMED_EMBEDDING_LOSS,
   PART_hinge = TIMED_EMBEDDING_LOSS,
   PART_sum = TIMED_ELEMENTWISE,

@@ -315,6 +315,7 @@ static void measure_loss_run(struct trial *trial, bool backward)
                                .scores = trial->y,
                                .scale = 1,
                                .smoothing = model->smoothing,
+                               .delta = model->huber_delta,
                                .row_loss = trial->x,
                                .row_correct = trial->x + trial->input.rows * model->targets,
                                .gradient = trial->dy};

@@ -51,6 +51,11 @@ CPU_INLINE float loss_is_argmax(enum trm_value_type type, const void *z, float m
   return 1;
 }
 
+CPU_INLINE float loss_weight(const float *weight, size_t i)
+{
+  return weight ? weight[i] : 1;
+}
+
 struct softmax {
   const struct trm_softmax_cross_entropy *call;
   enum trm_value_type type;
@@ -79,12 +84,14 @@ CPU_INLINE void loss_softmax(enum trm_value_type type, const struct softmax *sof
     const size_t label = (size_t)it->target[i];
     const float maximum = cpu_lane_maximum(type, z, c), target_score = cpu_value(type, z, label);
     const float right = loss_is_argmax(type, z, maximum, label);
-    const float share = it->smoothing, scale = it->scale, uniform = scale * share / (float)c; /* weight of each class */
+    const float weight = loss_weight(it->weight, i), share = it->smoothing, scale = weight * it->scale;
+    const float uniform = scale * share / (float)c; /* weight of each class */
     const double distance = share > 0 ? loss_row_distance(type, z, maximum, c) / (double)c : 0;
     float *term = dz ? cpu_place(type, dz, softmax->terms, c) : NULL;
     const double sum = loss_row_sum_exp(type, z, maximum, term, c); /* overwrites z if dz is z */
 
-    it->loss[i] = (float)(log(sum) + (1 - (double)share) * ((double)maximum - target_score) + share * distance);
+    it->loss[i] = (float)((double)weight * (log(sum) + (1 - (double)share) * ((double)maximum - target_score) +
+                                            share * distance));
     if (it->correct)
       it->correct[i] = isnan(sum) ? 0 : right;
     if (dz) {
@@ -204,7 +211,7 @@ static void loss_shard_join_body(const void *arguments, size_t low, size_t high)
     const struct loss_row row = loss_join_row(it, i);
     const bool ignored = it->target[i] == TRM_IGNORE_INDEX;
 
-    it->loss[i] = ignored ? 0 : (float)row.loss;
+    it->loss[i] = ignored ? 0 : (float)((double)loss_weight(it->weight, i) * row.loss);
     it->correct[i] = ignored ? -1 : row.right;
     it->max[i] = (float)row.max;
     it->sum[i] = (float)row.sum;
@@ -223,8 +230,8 @@ CPU_INLINE void loss_shard_gradient(enum trm_value_type type, const struct trm_s
 
   for (size_t i = low; i < high; i++) {
     const void *z = cpu_at(type, it->z, i * it->ld);
-    const float max = it->max[i], factor = it->scale / it->sum[i];
-    const float uniform = it->scale * it->smoothing / (float)it->v.total;
+    const float scale = loss_weight(it->weight, i) * it->scale, max = it->max[i], factor = scale / it->sum[i];
+    const float uniform = scale * it->smoothing / (float)it->v.total;
     const int32_t label = it->target[i];
     void *dz = cpu_at(type, it->dz, i * it->ld);
 
@@ -241,7 +248,7 @@ CPU_INLINE void loss_shard_gradient(enum trm_value_type type, const struct trm_s
     for (size_t j = 0; j < c; j++)
       cpu_set(type, dz, j, math_exp(cpu_value(type, z, j) - max) * factor - uniform);
     if (is_here)
-      cpu_set(type, dz, at, of_label - it->scale * (1 - it->smoothing));
+      cpu_set(type, dz, at, of_label - scale * (1 - it->smoothing));
   }
 }
 
@@ -252,46 +259,107 @@ void cpu_softmax_shard_gradient(struct trm_device *device, const struct trm_soft
   cpu_for(device, call->b, 1, 8 * (double)(call->v.high - call->v.low), loss_shard_gradient_body, call);
 }
 
-CPU_INLINE void loss_mse(enum trm_value_type type, const struct trm_mean_squared_error *it, size_t low, size_t high)
+/* -- targets that are numbers */
+
+enum value_loss { SQUARES, HUBER, BINARY };
+
+CPU_INLINE float loss_of_value(enum value_loss kind, float z, float target, float delta)
+{
+  const float e = z - target, distance = fabsf(e);
+
+  if (kind == BINARY)
+    return (z > 0 ? z : 0) - target * z + log1pf(expf(-fabsf(z)));
+  if (kind == HUBER)
+    return distance <= delta ? e * e / 2 : delta * (distance - delta / 2);
+  return e * e;
+}
+
+/* The derivative by z. */
+CPU_INLINE float loss_slope(enum value_loss kind, float z, float target, float delta)
+{
+  const float e = z - target;
+
+  if (kind == BINARY)
+    return 1 / (1 + expf(-z)) - target;
+  if (kind == HUBER)
+    return e > delta ? delta : e < -delta ? -delta : e;
+  return 2 * e;
+}
+
+/* Returns 1 if the sign of each score says whether its target is 1. */
+CPU_INLINE float loss_labels_match(enum trm_value_type type, const void *z, const float *t, size_t f)
+{
+  for (size_t j = 0; j < f; j++)
+    if ((cpu_value(type, z, j) > 0) != (t[j] > 0))
+      return 0;
+  return 1;
+}
+
+CPU_INLINE void loss_values(enum value_loss kind, enum trm_value_type type, const struct trm_value_loss *it, size_t low,
+                            size_t high)
 {
   const size_t f = it->f;
-  const float factor = 2 * it->scale / (float)f;
+  const float factor = it->scale / (float)f, delta = it->delta;
 
   for (size_t i = low; i < high; i++) {
     const void *z = cpu_at(type, it->z, i * it->ld);
     const float *t = it->target + i * f;
-    float square[CPU_BLOCK];
+    float term[CPU_BLOCK];
     double total = 0;
 
     for (size_t first = 0; first < f; first += CPU_BLOCK) {
       const size_t width = f - first < CPU_BLOCK ? f - first : CPU_BLOCK;
 
 #pragma omp simd
-      for (size_t j = 0; j < width; j++) {
-        const float difference = cpu_value(type, z, first + j) - t[first + j];
-
-        square[j] = difference * difference;
-      }
-      total += cpu_lane_sum(square, width);
+      for (size_t j = 0; j < width; j++)
+        term[j] = loss_of_value(kind, cpu_value(type, z, first + j), t[first + j], delta);
+      total += cpu_lane_sum(term, width);
     }
     it->loss[i] = (float)(total / (double)f);
     if (it->correct)
-      it->correct[i] = 0;
+      it->correct[i] = kind == BINARY && !isnan(total) ? loss_labels_match(type, z, t, f) : 0;
     if (it->dz) {
       void *dz = cpu_at(type, it->dz, i * it->ld);
 
 #pragma omp simd
       for (size_t j = 0; j < f; j++)
-        cpu_set(type, dz, j, factor * (cpu_value(type, z, j) - t[j]));
+        cpu_set(type, dz, j, factor * loss_slope(kind, cpu_value(type, z, j), t[j], delta));
     }
   }
 }
 
-CPU_BODY_BY_TYPE(loss_mse, trm_mean_squared_error)
-
-void cpu_mean_squared_error(struct trm_device *device, const struct trm_mean_squared_error *call)
+CPU_INLINE void loss_squares(enum trm_value_type type, const struct trm_value_loss *it, size_t low, size_t high)
 {
-  cpu_for(device, call->b, 1, 2 * (double)call->f, loss_mse_body, call);
+  loss_values(SQUARES, type, it, low, high);
+}
+
+CPU_INLINE void loss_huber(enum trm_value_type type, const struct trm_value_loss *it, size_t low, size_t high)
+{
+  loss_values(HUBER, type, it, low, high);
+}
+
+CPU_INLINE void loss_binary(enum trm_value_type type, const struct trm_value_loss *it, size_t low, size_t high)
+{
+  loss_values(BINARY, type, it, low, high);
+}
+
+CPU_BODY_BY_TYPE(loss_squares, trm_value_loss)
+CPU_BODY_BY_TYPE(loss_huber, trm_value_loss)
+CPU_BODY_BY_TYPE(loss_binary, trm_value_loss)
+
+void cpu_mean_squared_error(struct trm_device *device, const struct trm_value_loss *call)
+{
+  cpu_for(device, call->b, 1, 2 * (double)call->f, loss_squares_body, call);
+}
+
+void cpu_huber(struct trm_device *device, const struct trm_value_loss *call)
+{
+  cpu_for(device, call->b, 1, 2 * (double)call->f, loss_huber_body, call);
+}
+
+void cpu_binary_cross_entropy(struct trm_device *device, const struct trm_value_loss *call)
+{
+  cpu_for(device, call->b, 1, 8 * (double)call->f, loss_binary_body, call);
 }
 
 /* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */

@@ -31,20 +31,20 @@ __global__ static void loss_run_softmax(const struct trm_softmax_cross_entropy i
     distance += most - z[j];
     before += j < (size_t)label && z[j] >= most;
   }
-  const float score = z[(size_t)label], share = it.smoothing;
+  const float score = z[(size_t)label], share = it.smoothing, weight = it.weight ? it.weight[row] : 1;
   sum = cuda_block_sum(sum);
   before = cuda_block_sum(before); /* classes before the target that are as large as the largest */
   if (share > 0)
     distance = cuda_block_sum(distance) / (float)c;
   if (threadIdx.x == 0) {
-    it.loss[row] = logf(sum) + (1 - share) * (most - score) + (share > 0 ? share * distance : 0);
+    it.loss[row] = weight * (logf(sum) + (1 - share) * (most - score) + (share > 0 ? share * distance : 0));
     if (it.correct)
       it.correct[row] = score >= most && before == 0 && !isnan(sum);
   }
   __syncthreads(); /* all threads have read the target's score */
-  const float factor = it.scale / sum, uniform = it.scale * share / (float)c;
+  const float scale = weight * it.scale, factor = scale / sum, uniform = scale * share / (float)c;
   for (size_t j = threadIdx.x; it.dz && j < c; j += blockDim.x)
-    dz.set(j, expf(z[j] - most) * factor - uniform - (j == (size_t)label ? it.scale * (1 - share) : 0));
+    dz.set(j, expf(z[j] - most) * factor - uniform - (j == (size_t)label ? scale * (1 - share) : 0));
 }
 
 void cuda_softmax_cross_entropy(struct trm_device *device, const struct trm_softmax_cross_entropy *call)
@@ -104,14 +104,15 @@ template <typename value> __global__ static void loss_run_gradient(const struct 
 {
   const size_t c = it.v.high - it.v.low;
   const cuda_values<value> z(it.z), dz(it.dz);
-  const float uniform = it.scale * it.smoothing / (float)it.v.total;
 
   CUDA_ELEMENTS(i, it.b * c) {
     const size_t row = i / c, column = i % c, class_number = it.v.low + column, at = row * it.ld + column;
     const int32_t label = it.target[row];
-    const float own = label >= 0 && (size_t)label == class_number ? it.scale * (1 - it.smoothing) : 0;
+    const float scale = it.weight ? it.weight[row] * it.scale : it.scale;
+    const float uniform = scale * it.smoothing / (float)it.v.total;
+    const float own = label >= 0 && (size_t)label == class_number ? scale * (1 - it.smoothing) : 0;
 
-    dz.set(at, label == TRM_IGNORE_INDEX ? 0 : expf(z[at] - it.max[row]) * (it.scale / it.sum[row]) - uniform - own);
+    dz.set(at, label == TRM_IGNORE_INDEX ? 0 : expf(z[at] - it.max[row]) * (scale / it.sum[row]) - uniform - own);
   }
 }
 
@@ -123,32 +124,77 @@ void cuda_softmax_shard_gradient(struct trm_device *device, const struct trm_sof
 
 /* -- targets that are numbers */
 
-template <typename value> __global__ static void loss_run_squares(const struct trm_mean_squared_error it)
+enum value_loss { SQUARES, HUBER, BINARY };
+
+template <value_loss kind> __device__ static float loss_of_value(float z, float target, float delta)
+{
+  const float e = z - target, distance = fabsf(e);
+
+  if (kind == BINARY)
+    return (z > 0 ? z : 0) - target * z + log1pf(expf(-fabsf(z)));
+  if (kind == HUBER)
+    return distance <= delta ? e * e / 2 : delta * (distance - delta / 2);
+  return e * e;
+}
+
+/* The derivative by z. */
+template <value_loss kind> __device__ static float loss_slope(float z, float target, float delta)
+{
+  const float e = z - target;
+
+  if (kind == BINARY)
+    return 1 / (1 + expf(-z)) - target;
+  if (kind == HUBER)
+    return e > delta ? delta : e < -delta ? -delta : e;
+  return 2 * e;
+}
+
+template <typename value, value_loss kind> __global__ static void loss_run_values(const struct trm_value_loss it)
 {
   const size_t row = blockIdx.x, f = it.f;
   const cuda_values<value> z((const value *)it.z + row * it.ld), dz((value *)it.dz + row * it.ld);
-  const float *target = it.target + row * f, factor = 2 * it.scale / (float)f;
-  float sum = 0;
+  const float *target = it.target + row * f, factor = it.scale / (float)f;
+  float sum = 0, wrong = 0;
 
   for (size_t j = threadIdx.x; j < f; j += blockDim.x) {
-    const float difference = z[j] - target[j];
+    const float score = z[j], t = target[j];
 
-    sum += difference * difference;
+    sum += loss_of_value<kind>(score, t, it.delta);
+    wrong += (score > 0) != (t > 0);
     if (it.dz)
-      dz.set(j, factor * difference);
+      dz.set(j, factor * loss_slope<kind>(score, t, it.delta));
   }
   sum = cuda_block_sum(sum);
+  if (kind == BINARY)
+    wrong = cuda_block_sum(wrong);
   if (threadIdx.x > 0)
     return;
   it.loss[row] = sum / (float)f;
   if (it.correct)
-    it.correct[row] = 0;
+    it.correct[row] = kind == BINARY && wrong == 0 && !isnan(sum);
 }
 
-void cuda_mean_squared_error(struct trm_device *device, const struct trm_mean_squared_error *call)
+template <typename value, value_loss kind>
+static void loss_values(struct trm_device *device, const struct trm_value_loss *call)
 {
-  CUDA_BY_TYPE(call->type,
-               CUDA_LAUNCH(loss_run_squares<value>, (unsigned)call->b, cuda_row_threads(call->f), device, *call));
+  void (*const run)(const struct trm_value_loss) = loss_run_values<value, kind>;
+
+  CUDA_LAUNCH(run, (unsigned)call->b, cuda_row_threads(call->f), device, *call);
+}
+
+void cuda_mean_squared_error(struct trm_device *device, const struct trm_value_loss *call)
+{
+  CUDA_BY_TYPE(call->type, loss_values<value, SQUARES>(device, call));
+}
+
+void cuda_huber(struct trm_device *device, const struct trm_value_loss *call)
+{
+  CUDA_BY_TYPE(call->type, loss_values<value, HUBER>(device, call));
+}
+
+void cuda_binary_cross_entropy(struct trm_device *device, const struct trm_value_loss *call)
+{
+  CUDA_BY_TYPE(call->type, loss_values<value, BINARY>(device, call));
 }
 
 /* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */

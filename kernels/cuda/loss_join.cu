@@ -35,8 +35,9 @@ __global__ static void loss_run_join(const struct trm_softmax_shard_join it)
     }
     const double spread = smoothing > 0 ? smoothing * distance / (double)it.v.total : 0;
     const bool ignored = label == TRM_IGNORE_INDEX;
+    const double weight = it.weight ? it.weight[i] : 1;
 
-    it.loss[i] = ignored ? 0 : (float)(log(sum) + (1 - smoothing) * (most - target) + spread);
+    it.loss[i] = ignored ? 0 : (float)(weight * (log(sum) + (1 - smoothing) * (most - target) + spread));
     it.correct[i] = ignored ? -1 : !isnan(sum) && first == (float)label;
     it.max[i] = (float)most;
     it.sum[i] = (float)sum;

@@ -7,6 +7,8 @@ enum trm_loss_kind {
   TRM_LOSS_MEAN_SQUARED_ERROR,
   TRM_LOSS_LOGISTIC,
   TRM_LOSS_HINGE,
+  TRM_LOSS_HUBER,
+  TRM_LOSS_BINARY_CROSS_ENTROPY,
 };
 
 /* optim.name; the rules are in nn/optimizer.h */
@@ -24,7 +26,7 @@ enum trm_update_rule {
   TRM_UPDATE_RULES /* how many there are */
 };
 
-enum trm_lr_schedule { TRM_LR_CONSTANT, TRM_LR_STEP, TRM_LR_COSINE, TRM_LR_LINEAR, TRM_LR_ONECYCLE };
+enum trm_lr_schedule { TRM_LR_CONSTANT, TRM_LR_STEP, TRM_LR_COSINE, TRM_LR_LINEAR, TRM_LR_ONECYCLE, TRM_LR_PLATEAU };
 
 enum trm_layout_mode { TRM_LAYOUT_GIVEN, TRM_LAYOUT_AUTO };
 enum trm_schedule_name { TRM_GPIPE, TRM_1F1B, TRM_INTERLEAVED, TRM_PIPEDREAM, TRM_2BW };

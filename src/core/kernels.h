@@ -509,10 +509,12 @@ struct trm_batch_norm_backward {
  * least C; what lies between them is neither read nor written. */
 
 /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
- * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. */
+ * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. weight: factors of the rows' losses and
+ * gradients. */
 struct trm_softmax_cross_entropy {
   const void *z;
   const int32_t *target; /* (B) */
+  const float *weight;   /* (B); NULL: 1 */
   float scale, smoothing;
   float *loss, *correct;
   void *dz;
@@ -536,6 +538,7 @@ struct trm_softmax_shard_stats {
 struct trm_softmax_shard_join {
   const float *stats;
   const int32_t *target; /* (B) */
+  const float *weight;   /* (B); NULL: 1 */
   struct trm_vocab_shard v;
   size_t ranks;
   float smoothing;
@@ -543,11 +546,12 @@ struct trm_softmax_shard_join {
   size_t b;
 };
 
-/* Then, with max and sum, and least = scale * s / whole: dz (B, C) = scale * exp(z - max) /
- * sum - least, less scale * (1 - s) at the target; 0 where the target is TRM_IGNORE_INDEX. dz may be z. */
+/* Then, with max and sum, and least = scale * s / whole: dz (B, C) = weight * (scale * exp(z - max) /
+ * sum - least), less weight * scale * (1 - s) at the target; 0 where the target is TRM_IGNORE_INDEX. dz may be z. */
 struct trm_softmax_shard_gradient {
   const void *z;
   const int32_t *target; /* (B) */
+  const float *weight;   /* (B); NULL: 1 */
   struct trm_vocab_shard v;
   const float *max, *sum;
   float scale, smoothing;
@@ -556,11 +560,15 @@ struct trm_softmax_shard_gradient {
   enum trm_value_type type;
 };
 
-/* loss = mean over F of (z - target)^2; correct is written 0 */
-struct trm_mean_squared_error {
+/* loss = mean over F, with e = z - target, of
+ *   mean_squared_error    e^2
+ *   huber                 e^2 / 2 where |e| <= delta, otherwise delta (|e| - delta / 2)       (Huber 1964)
+ *   binary_cross_entropy  log(1 + exp(z)) - target z, of target in {0, 1}
+ * binary_cross_entropy: correct is 1 if all F have z > 0 where, and only where, the target is 1; otherwise 0. */
+struct trm_value_loss {
   const void *z;
   const float *target; /* (B, F) */
-  float scale;
+  float scale, delta;  /* delta: of huber */
   float *loss, *correct;
   void *dz;
   size_t b, f, ld; /* ld: of z and dz */
@@ -751,7 +759,9 @@ struct trm_add_norm_backward {
   X(softmax_shard_stats, trm_softmax_shard_stats)                               \
   X(softmax_shard_join, trm_softmax_shard_join)                                 \
   X(softmax_shard_gradient, trm_softmax_shard_gradient)                         \
-  X(mean_squared_error, trm_mean_squared_error)                                 \
+  X(mean_squared_error, trm_value_loss)                                         \
+  X(huber, trm_value_loss)                                                      \
+  X(binary_cross_entropy, trm_value_loss)                                       \
   X(logistic, trm_margin_loss)                                                  \
   X(hinge, trm_margin_loss)                                                     \
   X(sum, trm_sum)                                                               \

@@ -27,7 +27,7 @@ struct trm_data_options {
 /* Section train. */
 struct trm_train_options {
   int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience, loss_chunk;
-  double seconds, stop_delta, smoothing;
+  double seconds, stop_delta, smoothing, huber_delta;
   enum trm_loss_kind loss;
   enum trm_value_type activations;
 };
@@ -36,6 +36,8 @@ struct trm_optim_options {
   enum trm_update_rule name;
   enum trm_lr_schedule schedule;
   double rate, adamw_rate, momentum, beta1, beta2, epsilon, l2, decay, clip, warmup, gamma, final, trust, ema;
+  double threshold;
+  int64_t patience;
   bool decay_all;
   char *milestones, *groups;
 };

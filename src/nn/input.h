@@ -38,6 +38,7 @@ struct trm_input {
   const int32_t *tokens;  /* (B, T) */
   const int32_t *target_class; /* (B), or (B, T) for tokens */
   const float *target_value;   /* (B, classes) */
+  const float *row_weight;     /* (B) factors of the rows' losses in training; NULL: 1 */
 };
 
 TRM_END_DECLS

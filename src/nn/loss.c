@@ -46,8 +46,8 @@ static int loss_softmax_check(const struct trm_loss *loss, const struct trm_shap
 static void loss_softmax_run(const struct trm_loss_call *c)
 {
   c->device->ops->softmax_cross_entropy(c->device, &(struct trm_softmax_cross_entropy){
-    .z = c->scores, .target = c->input->target_class, .scale = c->scale, .smoothing = c->smoothing, .loss = c->row_loss,
-    .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes,
+    .z = c->scores, .target = c->input->target_class, .weight = c->row_weight, .scale = c->scale,
+    .smoothing = c->smoothing, .loss = c->row_loss, .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes,
     .ld = c->ld, .type = c->type});
 }
 
@@ -62,34 +62,49 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
     .z = c->scores, .target = target, .v = c->shard, .stats = stats, .b = r, .ld = c->ld, .type = c->type});
   trm_axis_allgather(c->axis, stats, all, 1, ranks * fields, 1, TRM_VALUES_F32);
   device->ops->softmax_shard_join(device, &(struct trm_softmax_shard_join){
-    .stats = all, .target = target, .v = c->shard, .ranks = ranks, .smoothing = c->smoothing, .loss = c->row_loss,
-    .correct = c->row_correct, .max = max, .sum = sum, .b = r});
+    .stats = all, .target = target, .weight = c->row_weight, .v = c->shard, .ranks = ranks,
+    .smoothing = c->smoothing, .loss = c->row_loss, .correct = c->row_correct, .max = max, .sum = sum, .b = r});
   if (c->gradient)
     device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
-      .z = c->scores, .target = target, .v = c->shard, .max = max, .sum = sum, .scale = c->scale,
-      .smoothing = c->smoothing, .dz = c->gradient, .b = r, .ld = c->ld, .type = c->type});
+      .z = c->scores, .target = target, .weight = c->row_weight, .v = c->shard, .max = max, .sum = sum,
+      .scale = c->scale, .smoothing = c->smoothing, .dz = c->gradient, .b = r, .ld = c->ld, .type = c->type});
 }
 
-static int loss_squared_check(const struct trm_loss *loss, const struct trm_shape *scores,
-                              const struct trm_input_spec *spec)
+static int loss_values_check(const struct trm_loss *loss, const struct trm_shape *scores,
+                             const struct trm_input_spec *spec)
 {
-  (void)loss;
   if (spec->target != TRM_TARGET_VALUE)
-    return trm_error(TRM_USAGE,
-                     "loss mean_squared_error is for value targets, the data set has %zu %s; "
-                     "softmax_cross_entropy would suit",
-                     spec->classes, loss_target_text(spec));
+    return trm_error(TRM_USAGE, "loss %s is for value targets, the data set has %zu %s; softmax_cross_entropy would suit",
+                     loss->name, spec->classes, loss_target_text(spec));
   if (trm_shape_count(scores) != spec->classes)
-    return trm_error(TRM_USAGE, "loss mean_squared_error: the model gives scores of shape %s, the targets are %zu "
-                     "values a sample: the two must agree", trm_shape_text(scores), spec->classes);
+    return trm_error(TRM_USAGE, "loss %s: the model gives scores of shape %s, the targets are %zu values a sample: the "
+                     "two must agree", loss->name, trm_shape_text(scores), spec->classes);
   return TRM_OK;
+}
+
+static struct trm_value_loss loss_values_call(const struct trm_loss_call *c)
+{
+  return (struct trm_value_loss){
+    .z = c->scores, .target = c->input->target_value, .scale = c->scale, .delta = c->delta, .loss = c->row_loss,
+    .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .f = c->classes, .ld = c->ld, .type = c->type};
 }
 
 static void loss_squared_run(const struct trm_loss_call *c)
 {
-  c->device->ops->mean_squared_error(c->device, &(struct trm_mean_squared_error){
-    .z = c->scores, .target = c->input->target_value, .scale = c->scale, .loss = c->row_loss, .correct = c->row_correct,
-    .dz = c->gradient, .b = c->rows, .f = c->classes, .ld = c->ld, .type = c->type});
+  const struct trm_value_loss call = loss_values_call(c);
+  c->device->ops->mean_squared_error(c->device, &call);
+}
+
+static void loss_huber_run(const struct trm_loss_call *c)
+{
+  const struct trm_value_loss call = loss_values_call(c);
+  c->device->ops->huber(c->device, &call);
+}
+
+static void loss_binary_run(const struct trm_loss_call *c)
+{
+  const struct trm_value_loss call = loss_values_call(c);
+  c->device->ops->binary_cross_entropy(c->device, &call);
 }
 
 /* Logistic and hinge: one score; two classes, or one value per sample, -1 or +1. */
@@ -130,8 +145,22 @@ static const struct trm_loss loss_softmax_cross_entropy = {
 
 static const struct trm_loss loss_mean_squared_error = {
   .name = "mean_squared_error",
-  .check = loss_squared_check,
+  .check = loss_values_check,
   .run = loss_squared_run,
+};
+
+static const struct trm_loss loss_huber = {
+  .name = "huber",
+  .check = loss_values_check,
+  .run = loss_huber_run,
+};
+
+static const struct trm_loss loss_binary_cross_entropy = {
+  .name = "binary_cross_entropy",
+  .check = loss_values_check,
+  .run = loss_binary_run,
+  .counts_correct = true,
+  .labels = true,
 };
 
 static const struct trm_loss loss_logistic = {
@@ -151,7 +180,8 @@ static const struct trm_loss loss_hinge = {
 };
 
 const struct trm_loss *const trm_loss_table[] = {
-  &loss_softmax_cross_entropy, &loss_mean_squared_error, &loss_logistic, &loss_hinge, NULL,
+  &loss_softmax_cross_entropy, &loss_mean_squared_error, &loss_logistic, &loss_hinge, &loss_huber,
+  &loss_binary_cross_entropy, NULL,
 };
 
 const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *scores,

@@ -14,7 +14,8 @@ struct trm_loss_call {
   size_t rows, classes, ld;      /* R: of sequences B T, otherwise B; C scores each, ld elements apart */
   enum trm_value_type type;      /* of scores and gradient */
   const void *scores;            /* z (R, C) */
-  float scale, smoothing;        /* smoothing: 0 but for softmax_cross_entropy (core/kernels.h) */
+  float scale, smoothing, delta; /* smoothing: 0 but for softmax_cross_entropy; delta: of huber (core/kernels.h) */
+  const float *row_weight;       /* (R) of softmax_cross_entropy; NULL: 1 */
   float *row_loss, *row_correct; /* (R) */
   void *gradient;                /* (R, C) dz = scale * gradient; may be z; NULL: not needed */
   /* of scores that are sharded by class */
@@ -34,9 +35,10 @@ struct trm_loss {
   /* The same for scores sharded by class. Collective over the axis; all its ranks get the same losses. NULL: only
    * replicated scores. */
   void (*run_sharded)(const struct trm_loss_call *call);
-  bool smooths;        /* smoothing may be above 0 */
+  bool smooths;        /* smoothing may be above 0, and rows have weights */
   bool counts_correct; /* accuracy is meaningful */
   bool signed_target;  /* needs target_value in {-1, +1}, made of two classes */
+  bool labels;         /* needs target_value in {0, 1}: each says whether a row has a label */
 };
 
 extern const struct trm_loss *const trm_loss_table[]; /* ends with NULL */

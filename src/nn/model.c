@@ -238,6 +238,7 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
   model->layer[model->layers - 1].is_output = true;
   model->targets = spec->tokens ? trm_shape_count(&spec->shape) : 1;
   const struct trm_shape scores = model->layer[model->layers - 1].out;
+  model->huber_delta = 1;
   model->loss = trm_loss_find(loss_name, &scores, spec);
   if (!model->loss)
     return TRM_USAGE;

@@ -44,6 +44,7 @@ struct trm_model {
   const struct trm_loss *loss;
   size_t targets;    /* of a sample: of tokens T, otherwise 1 */
   float smoothing;   /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
+  float huber_delta; /* of the loss huber; the caller sets it, 1 after create */
   enum trm_value_type values; /* trm_model_set_values; float32 after create */
   bool accumulates;  /* gradients are sums over several passes; set by the caller before bind. The two contributions to
                         a tied weight are then accumulated separately, as on two ranks: the same bits */

@@ -50,6 +50,8 @@ static void loss_run(struct trm_model *model, const struct trm_pass *pass, const
     .type = model->values,
     .scale = (dz ? pass->scale : 1) / (float)model->targets,
     .smoothing = pass->training ? model->smoothing : 0,
+    .delta = model->huber_delta,
+    .row_weight = pass->training ? pass->input->row_weight : NULL,
     .row_loss = model->row_loss + first,
     .row_correct = model->row_correct + first,
     .gradient = dz,
@@ -86,6 +88,7 @@ static void loss_run_chunks(struct trm_model *model, const struct trm_pass *pass
     input.rows = vectors - first < plan->loss_chunk ? vectors - first : plan->loss_chunk;
     input.target_class = pass->input->target_class + (pass->input->target_class ? first : 0);
     input.target_value = pass->input->target_value + first * values;
+    input.row_weight = pass->input->row_weight ? pass->input->row_weight + first : NULL;
     last.rows = last.output_rows = input.rows;
     trm_ledger_add_progress();
     last.ops->forward(&last, &inner, x + first * bytes, scores, NULL);

@@ -32,7 +32,7 @@ struct train_key {
   struct trm_input input;
   const struct trm_step *step;
   uint64_t seed, first_row;
-  float scale, beta, smoothing;
+  float scale, beta, smoothing, huber_delta;
   bool more_passes, weights_current, tied_gradient;
   const float *w, *g; /* those in use: flat arrays */
   const trm_bf16 *rounded;
@@ -64,12 +64,14 @@ static void train_make_key(const struct trm_model *model, const struct trm_pass 
   key->input.tokens = input->tokens;
   key->input.target_class = input->target_class;
   key->input.target_value = input->target_value;
+  key->input.row_weight = input->row_weight;
   key->step = pass->step;
   key->seed = pass->seed;
   key->first_row = pass->first_row;
   key->scale = pass->scale;
   key->beta = pass->beta;
   key->smoothing = model->smoothing;
+  key->huber_delta = model->huber_delta;
   key->more_passes = pass->more_passes;
   key->weights_current = pass->weights_kept && model->own_current;
   key->tied_gradient = train_has_tied_gradient(model);

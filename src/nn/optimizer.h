@@ -187,12 +187,24 @@ void trm_optimizer_trust_ratios(const struct trm_optimizer *optimizer, const str
  *   linear    rate * (1 - (1 - final) p)
  *   onecycle  from rate / 25 to rate in W steps and on to rate * final, both along half a cosine; without warm-up in
  *             0.3 of the steps          (Smith & Topin 2019; PyTorch's OneCycleLR, whose momentum does not change here)
+ *   plateau   rate here; the caller multiplies it by the factor of trm_plateau_add
  * Warm-up multiplies the others by (step + 1) / W over the first W steps: W = optim.warmup, or, below 1, that fraction
  * of the run. */
 double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch);
 
 /* Returns W. */
 uint64_t trm_schedule_warmup(const struct trm_options *options, uint64_t steps);
+
+/* State of schedule plateau: PyTorch's ReduceLROnPlateau for losses, with relative threshold. */
+struct trm_plateau {
+  double factor;   /* on the rate; 1 at the beginning */
+  double best;     /* loss; INFINITY at the beginning */
+  uint64_t waited; /* evaluations since the best one or the latest change of the factor */
+};
+/* Adds the loss of an evaluation. A loss below best (1 - optim.threshold) is the new best one; after more than
+ * optim.patience others in a row the factor becomes factor * optim.gamma, optim.final at least. Returns true if the
+ * factor has changed. */
+bool trm_plateau_add(struct trm_plateau *plateau, const struct trm_options *options, double loss);
 
 /* Checks the schedule's options; part of trm_optimizer_create. */
 int trm_schedule_check(const struct trm_options *options);

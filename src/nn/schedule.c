@@ -27,10 +27,14 @@ int trm_schedule_check(const struct trm_options *options)
       (options->optim.warmup >= 1 && options->optim.warmup != floor(options->optim.warmup)))
     return trm_error(TRM_USAGE, "optim.warmup is %g, must be a whole number of steps, or a fraction of the run below 1",
                      options->optim.warmup);
-  if ((schedule == TRM_LR_COSINE || schedule == TRM_LR_LINEAR || schedule == TRM_LR_ONECYCLE) &&
+  if ((schedule == TRM_LR_COSINE || schedule == TRM_LR_LINEAR || schedule == TRM_LR_ONECYCLE ||
+       schedule == TRM_LR_PLATEAU) &&
       !(options->optim.final >= 0 && options->optim.final <= 1))
     return trm_error(TRM_USAGE, "optim.final is %g, must be in [0, 1]: the part of optim.lr that is left at the end",
                      options->optim.final);
+  if (schedule == TRM_LR_PLATEAU && !(options->optim.gamma > 0 && options->optim.gamma < 1))
+    return trm_error(TRM_USAGE, "optim.gamma is %g, must be above 0 and below 1: a plateau lowers the rate by it",
+                     options->optim.gamma);
   if (schedule != TRM_LR_STEP)
     return TRM_OK;
   if (!(options->optim.gamma > 0 && options->optim.gamma <= 1))
@@ -104,4 +108,17 @@ double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint6
   }
   const uint64_t warmup = trm_schedule_warmup(options, steps);
   return step < warmup ? rate * ((double)step + 1) / (double)warmup : rate;
+}
+
+bool trm_plateau_add(struct trm_plateau *plateau, const struct trm_options *options, double loss)
+{
+  const double before = plateau->factor;
+  if (loss < plateau->best * (1 - options->optim.threshold)) {
+    plateau->best = loss;
+    plateau->waited = 0;
+  } else if (++plateau->waited > (uint64_t)options->optim.patience) {
+    plateau->factor = fmax(plateau->factor * options->optim.gamma, options->optim.final);
+    plateau->waited = 0;
+  }
+  return plateau->factor != before;
 }

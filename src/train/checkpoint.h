@@ -19,6 +19,8 @@ struct trm_checkpoint {
   double epoch_loss, epoch_rows;  /* sums over the current epoch, or the last one */
   double best_loss, best_accuracy; /* on the validation split; NAN: none yet */
   uint64_t best_updates, stale_evaluations; /* for early stopping */
+  double plateau_factor, plateau_best; /* struct trm_plateau; factor 0: an older file has none */
+  uint64_t plateau_waited;
   double wall_s, train_s;         /* seconds so far; those in steps */
   uint64_t weights_only;          /* 1: of an evaluation while workers went on; a run cannot resume from it */
   struct trm_batch_part *undone;  /* (undones) parts that are not done of batches before others that are; owned */

@@ -146,6 +146,9 @@ int trainer_validate(struct trainer *t, const struct trm_progress_point *at, boo
   snprintf(head, sizeof head, "epoch %llu  step %llu: train loss %.4g, ", (unsigned long long)t->epoch + 1,
            (unsigned long long)at->step, t->epoch_loss / t->epoch_rows);
   TRM_CHECK(epochs_record(t, at, head, TRM_SPLIT_VALIDATION, dataset, &t->result->validation));
+  if (t->options->optim.schedule == TRM_LR_PLATEAU &&
+      trm_plateau_add(&t->plateau, t->options, t->result->validation.loss))
+    trm_info("optim.schedule=plateau: the learning rate is now %g of optim.lr", t->plateau.factor);
   *better = epochs_is_improvement(t);
   if (!*better) {
     t->stale_evaluations++;

@@ -121,6 +121,8 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
   t->result->best_validation = (struct trm_score){c->best_loss, c->best_accuracy};
   t->result->best_step = c->best_updates;
   t->stale_evaluations = c->stale_evaluations;
+  if (t->options->optim.schedule == TRM_LR_PLATEAU && c->plateau_factor > 0)
+    t->plateau = (struct trm_plateau){c->plateau_factor, c->plateau_best, c->plateau_waited};
   t->wall_before = c->wall_s;
   t->train_before = c->train_s;
   return TRM_OK;

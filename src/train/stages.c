@@ -197,7 +197,7 @@ static int stages_step(void *context, int batch, struct trm_loss_sums *sums)
   const struct stages_run *run = context;
   struct trainer *t = run->t;
   const uint64_t number = run->first + (uint64_t)batch;
-  const double rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
+  const double rate = trainer_rate(t, number);
   trm_strategy_begin_step(&t->strategy, rate, 0, sums);
   trainer_await_copy(t);
   TRM_CHECK(t->strategy.ops->step(&t->strategy, rate, sums));

@@ -327,11 +327,15 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
   return trainer_gradient_ready(t, 0, t->model.parameters, sums);
 }
 
+double trainer_rate(const struct trainer *t, uint64_t step)
+{
+  return trm_schedule_rate(t->options, step, t->steps, t->steps_per_epoch) * t->plateau.factor;
+}
+
 /* Sets *batch to a part of a batch of the run. */
 static void step_begin_batch(const struct trainer *t, const struct trm_batch_part *part, struct trainer_batch *batch)
 {
-  *batch = (struct trainer_batch){.number = part->batch,
-                                  .rate = trm_schedule_rate(t->options, part->batch, t->steps, t->steps_per_epoch)};
+  *batch = (struct trainer_batch){.number = part->batch, .rate = trainer_rate(t, part->batch)};
   size_t from, to;
   trainer_batch_range(t, part->batch, &batch->low, &batch->high);
   trm_interval(batch->high - batch->low, part->parts, part->part, &from, &to);

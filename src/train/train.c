@@ -125,9 +125,10 @@ static int train_open_data(struct trainer *t)
     trm_info("validation: %zu samples, %s", splits->validation->rows,
              train_cuts_validation(t) ? "cut from the training split" : splits->validation->path);
   } else {
-    if (o->train.stop_patience > 0)
-      return trm_error(TRM_USAGE, "train.stop_patience: needs a validation split; data.validation=0.1 cuts one from "
-                       "the training split");
+    const bool plateau = o->optim.schedule == TRM_LR_PLATEAU;
+    if (o->train.stop_patience > 0 || plateau)
+      return trm_error(TRM_USAGE, "%s: needs a validation split; data.validation=0.1 cuts one from the training split",
+                       plateau ? "optim.schedule=plateau" : "train.stop_patience");
     trm_info("data.validation: no validation split: no evaluation before the end, no best.h5; 0.1 would cut one");
   }
   if (!splits->test)
@@ -367,6 +368,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
+  t->model.huber_delta = (float)t->options->train.huber_delta;
   TRM_CHECK(trm_model_set_groups(&t->model, &t->full_model, t->options->optim.groups));
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, &t->model));
   const double flop = trm_model_train_flop(&t->model);
@@ -624,6 +626,7 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     .slots = 1,
     .result = result,
     .evaluated_at = UINT64_MAX,
+    .plateau = {.factor = 1, .best = INFINITY},
   };
   *result = (struct trm_result){.validation = {NAN, NAN}, .best_validation = {NAN, NAN}, .test = {NAN, NAN}};
   trm_stop_listen(false);

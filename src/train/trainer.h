@@ -206,6 +206,7 @@ struct trainer {
 
   /* -- scores, early stopping, checkpoints */
   uint64_t stale_evaluations;        /* evaluations since the best one */
+  struct trm_plateau plateau;        /* of optim.schedule=plateau; otherwise as at the beginning */
   uint64_t evaluated_at, saved_at;   /* updates at the latest evaluation, at the latest checkpoint; UINT64_MAX: none */
 
   struct trm_measurement *measurement; /* of the test split, owned; NULL: it is not being evaluated */
@@ -241,6 +242,8 @@ double trainer_virtual(const struct trainer *t); /* of this process, on a virtua
 double trainer_clock(const struct trainer *t); /* seconds, clock of comm */
 double trainer_train_s(const struct trainer *t); /* seconds in steps so far, earlier processes included */
 bool trainer_time_is_up(const struct trainer *t); /* these are train.seconds, by this rank's clock */
+/* Returns the learning rate of 0-based step `step`, after the evaluations so far (step.c). */
+double trainer_rate(const struct trainer *t, uint64_t step);
 /* Returns true if the next batch belongs to another epoch. */
 bool trainer_epoch_done(const struct trainer *t);
 /* Returns true if train.stop_patience evaluations were no better than the best one. */

@@ -266,14 +266,14 @@ void squares_reference(struct trm_device *device)
       want.loss[i / f] += d * d / (double)f;
       want.dz[i] = 0.25 * 2 * d / (double)f;
     }
-    device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
+    device->ops->mean_squared_error(device, &(struct trm_value_loss){
       .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .correct = correct, .dz = dz, .b = b, .f = f, .ld = f});
     check_close("squares loss", read_floats(device, loss, b), want.loss, b, 0, 2e-6);
     check_close("squares correct", read_floats(device, correct, b), want.correct, b, 0, 0);
     check_close("squares gradient", read_floats(device, dz, b * f), want.dz, b * f, 1e-7 / (double)f, 4e-7);
-    device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
+    device->ops->mean_squared_error(device, &(struct trm_value_loss){
       .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .b = b, .f = f, .ld = f});
-    device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
+    device->ops->mean_squared_error(device, &(struct trm_value_loss){
       .z = on_z, .target = on_t, .scale = 0.25f, .loss = loss, .dz = on_z, .b = b, .f = f, .ld = f});
     check_same("squares in place", read_floats(device, on_z, b * f), read_floats(device, dz, b * f), b * f);
     trm_free(want.loss);
@@ -342,7 +342,7 @@ static void padded_shard(struct trm_device *device, float *z, size_t ld, float *
 
 static void padded_squares(struct trm_device *device, float *z, size_t ld, float *results)
 {
-  device->ops->mean_squared_error(device, &(struct trm_mean_squared_error){
+  device->ops->mean_squared_error(device, &(struct trm_value_loss){
     .z = z, .target = device_floats(device, host_random(PADDED_B * PADDED_C, 3), PADDED_B * PADDED_C), .scale = 0.5f,
     .loss = results, .correct = results + PADDED_B, .dz = z, .b = PADDED_B, .f = PADDED_C, .ld = ld});
 }

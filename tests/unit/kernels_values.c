@@ -196,7 +196,7 @@ VALUES(batch_norm_backward, trm_batch_norm_backward, type)
 VALUES(softmax_cross_entropy, trm_softmax_cross_entropy, type)
 VALUES(softmax_shard_stats, trm_softmax_shard_stats, type)
 VALUES(softmax_shard_gradient, trm_softmax_shard_gradient, type)
-VALUES(mean_squared_error, trm_mean_squared_error, type)
+VALUES(mean_squared_error, trm_value_loss, type)
 VALUES(logistic, trm_margin_loss, type)
 VALUES(hinge, trm_margin_loss, type)
 VALUES(add, trm_add, type)
@@ -294,7 +294,7 @@ void values_losses(struct trm_device *device)
     softmax_shard_gradient_values(device, 0, (struct trm_softmax_shard_gradient){
       .z = z, .target = target, .v = v, .max = one, .sum = one, .scale = 0.5f, .smoothing = 0.1f, .dz = z, .b = b,
       .ld = ld});
-    mean_squared_error_values(device, 0, (struct trm_mean_squared_error){
+    mean_squared_error_values(device, 0, (struct trm_value_loss){
       .z = z, .target = host_random(n, 9), .scale = 3, .loss = loss, .correct = correct, .dz = dz, .b = b, .f = c,
       .ld = ld});
     logistic_values(device, 0, (struct trm_margin_loss){
