@@ -88,10 +88,24 @@ static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const
   return trm_safetensors_read(path, &loaded->model, c->state[0]);
 }
 
+/* Sets the options that determine the loss, beside its name, to the run's. */
+static int loaded_adopt_loss(const struct loaded *loaded, struct trm_job *job)
+{
+  const char *config = loaded->checkpoint.config;
+  struct trm_node *root;
+  if (!config || config[0] == '\0')
+    return TRM_OK;
+  TRM_CHECK(trm_document_parse(config, strlen(config), loaded->path, &root));
+  const int status = loaded_adopt(job, root, (const char *const[]){"train.huber_delta", NULL});
+  trm_node_free(root);
+  return status;
+}
+
 static int loaded_read_checkpoint(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
   TRM_CHECK(job->modules.checkpoint->read_head(path, c));
+  TRM_CHECK(loaded_adopt_loss(loaded, job));
   TRM_CHECK(trm_model_create(&loaded->model, c->model_text, c->loss_name, &c->spec));
   return job->modules.checkpoint->read_arrays(path, c, &loaded->model, false);
 }
@@ -120,6 +134,7 @@ static int loaded_read(struct loaded *loaded, struct trm_job *job, size_t max_ro
     if (job->options.data.context == 0)
       job->options.data.context = (int64_t)context;
   }
+  loaded->model.huber_delta = (float)job->options.train.huber_delta;
   TRM_CHECK(trm_model_set_values(&loaded->model, job->options.train.activations));
   return trm_model_bind(&loaded->model, device, loaded->w, NULL, max_rows, false);
 }
@@ -190,7 +205,7 @@ int loaded_open_split(struct loaded *loaded, const struct call *call, enum trm_s
   TRM_CHECK(loaded_find_verified(loaded, job, call->args[0]));
   if (o->data.file[0] == '\0')
     return trm_error(TRM_USAGE, "%s: data.file: no data set named", call->command->name);
-  job->options.data.shuffle = job->options.data.flip = false;
+  job->options.data.shuffle = job->options.data.flip = job->options.data.balance = false;
   job->options.data.pad = 0;
   job->options.data.crop = job->options.data.jitter = 0;
   TRM_CHECK(trm_agree(job->modules.comm, loaded_read(loaded, job, (size_t)o->train.batch)));

@@ -11,6 +11,8 @@ libtrireme_la_SOURCES += \
 	datasets/checkpoint_verify.c \
 	datasets/checkpoint_verify.h \
 	datasets/datasets.h \
+	datasets/class_balance.c \
+	datasets/class_balance.h \
 	datasets/clusters.c \
 	datasets/digits.c \
 	datasets/digits.h \

@@ -39,12 +39,25 @@ struct source {
   uint64_t window, base;
 };
 
+void loader_rows_at(const struct loader *loader, const struct order_epoch *at, uint64_t position, size_t count,
+                    uint64_t *row)
+{
+  if (!loader->balance.row) {
+    order_row_indices(&loader->order, at, 0, position, count, row);
+    return;
+  }
+  for (size_t i = 0; i < count; i++)
+    row[i] = class_balance_row(loader, at->epoch, position + i);
+}
+
 /* Of `count` <= LOOKUP_ROWS rows from `position` on: block and place in it. */
 static void collate_rows_find(const struct source *from, uint64_t position, size_t count, size_t *k, size_t *row)
 {
   const struct loader *loader = from->loader;
   uint64_t index[LOOKUP_ROWS];
-  if (from->at)
+  if (from->at && loader->mode == LOADER_IN_MEMORY)
+    loader_rows_at(loader, from->at, position, count, index);
+  else if (from->at)
     order_row_indices(&loader->order, from->at, from->window, position, count, index);
   for (size_t i = 0; i < count; i++) {
     if (!from->at) {

@@ -230,6 +230,7 @@ static void loader_close(struct trm_dataset *dataset)
   }
   trm_free(loader->direct_memory);
   row_subset_free(&loader->subset);
+  class_balance_free(&loader->balance);
   data_head_free(&loader->head);
   trm_free(loader->path);
   trm_free(loader);
@@ -269,6 +270,8 @@ static int loader_open_own(struct trm_dataset **dataset, const char *path, enum 
     status = loader->gathered ? loader_gather(loader) : loader_read_all(loader);
   else if (status == TRM_OK && loader->mode == LOADER_SHUFFLE_WINDOWS)
     status = shuffle_windows_open(loader, (int)options->data.threads);
+  if (status == TRM_OK)
+    status = trm_agree(comm, class_balance_open(loader, split, options));
   if (status == TRM_OK && loader->mode == LOADER_IN_MEMORY)
     loader_files_close(loader);
   loader_base_fill(loader);
@@ -351,6 +354,7 @@ static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low,
     return trm_error(TRM_FAILED, "%s: rows %zu to %zu of %llu were asked for", loader->path, low, high,
                      (unsigned long long)loader->rows);
   batch->rows = 0;
+  batch->weighted = false;
   loader->epoch = epoch;
   if (loader->mode == LOADER_SHUFFLE_WINDOWS) {
     const enum trm_ledger_operation before =
@@ -366,6 +370,8 @@ static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low,
   if (direct)
     TRM_CHECK(loader_direct_read(loader, low, high));
   loader_collate(loader, &loader->store, direct ? NULL : &loader->order_epoch, 0, low, high, batch);
+  if (loader->balance.weight)
+    class_balance_weigh(loader, epoch, low, high, batch);
   return TRM_OK;
 }
 

@@ -7,6 +7,7 @@
  * A store holds rows in memory, in blocks of fixed capacity; a split in memory is a store of one block. */
 #pragma once
 
+#include "class_balance.h"
 #include "order.h"
 #include "data_reader.h"
 #include "train/dataset.h"
@@ -58,6 +59,7 @@ struct loader {
   struct order_epoch order_epoch;      /* of the caller of fetch */
   uint64_t epoch;             /* of the current fetch */
   struct augment augment;
+  struct class_balance balance;
   struct trm_comm *comm, *node; /* node: the ranks that share memory; with an original: those of the process */
   struct trm_shared shared, shared_starts;
   int64_t *block_starts;      /* csr, not whole: (blocks + 1) first entry of each block, in shared_starts */
@@ -95,6 +97,10 @@ int loader_gather(struct loader *loader);
  * the direct store. */
 void loader_collate(const struct loader *loader, const struct store *store, const struct order_epoch *at,
                     uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch);
+
+/* In memory: computes row (count), the rows of the data set at positions from `position` on. */
+void loader_rows_at(const struct loader *loader, const struct order_epoch *at, uint64_t position, size_t count,
+                    uint64_t *row);
 
 /* In memory, csr: appends the targets to the batch, and points row (high - low) to the rows in the store. */
 void loader_sparse_rows(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch,

@@ -22,12 +22,13 @@ struct trm_data_options {
   int64_t context, stride; /* tokens */
   int64_t pad;    /* pixels on each side of an image */
   double crop, jitter;
-  bool shuffle, flip, drop_last;
+  bool shuffle, flip, balance, drop_last;
 };
 /* Section train. */
 struct trm_train_options {
   int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience, loss_chunk;
   double seconds, stop_delta, smoothing, huber_delta;
+  char *class_weights;
   enum trm_loss_kind loss;
   enum trm_value_type activations;
 };

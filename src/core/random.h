@@ -33,6 +33,7 @@ enum trm_purpose {
   TRM_RANDOM_COMPRESS = 12, /* compressed gradients (mpi/compress/qsgd.c: stream = update; powersgd.c: = column) */
   TRM_RANDOM_CROP = 13, /* parts of images: stream = epoch, index = position in it * tries + try */
   TRM_RANDOM_JITTER = 14, /* their colors: stream = epoch, index = position in it */
+  TRM_RANDOM_BALANCE = 15, /* training samples drawn by class: stream = epoch, index = position in it */
   TRM_RANDOM_SWEEP = 20, /* values of a random search: stream = axis, index = draw */
   TRM_RANDOM_CLUSTERS = 21, /* Gaussian clusters: stream = 0: centers, 1 + split; index = sample * features + feature */
 };

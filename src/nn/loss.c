@@ -47,8 +47,8 @@ static void loss_softmax_run(const struct trm_loss_call *c)
 {
   c->device->ops->softmax_cross_entropy(c->device, &(struct trm_softmax_cross_entropy){
     .z = c->scores, .target = c->input->target_class, .weight = c->row_weight, .scale = c->scale,
-    .smoothing = c->smoothing, .loss = c->row_loss, .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes,
-    .ld = c->ld, .type = c->type});
+    .smoothing = c->smoothing, .loss = c->row_loss, .correct = c->row_correct, .dz = c->gradient, .b = c->rows,
+    .c = c->classes, .ld = c->ld, .type = c->type});
 }
 
 /* Vocabulary-parallel (Shoeybi et al. 2019, section 3): ranks exchange a few numbers per row instead of its scores. */
@@ -74,8 +74,8 @@ static int loss_values_check(const struct trm_loss *loss, const struct trm_shape
                              const struct trm_input_spec *spec)
 {
   if (spec->target != TRM_TARGET_VALUE)
-    return trm_error(TRM_USAGE, "loss %s is for value targets, the data set has %zu %s; softmax_cross_entropy would suit",
-                     loss->name, spec->classes, loss_target_text(spec));
+    return trm_error(TRM_USAGE, "loss %s is for value targets, the data set has %zu %s; softmax_cross_entropy would "
+                     "suit", loss->name, spec->classes, loss_target_text(spec));
   if (trm_shape_count(scores) != spec->classes)
     return trm_error(TRM_USAGE, "loss %s: the model gives scores of shape %s, the targets are %zu values a sample: the "
                      "two must agree", loss->name, trm_shape_text(scores), spec->classes);

@@ -124,5 +124,6 @@ void trm_host_batch_free(struct trm_host_batch *batch)
   trm_free(batch->tokens);
   trm_free(batch->target_class);
   trm_free(batch->target_value);
+  trm_free(batch->row_weight);
   memset(batch, 0, sizeof *batch);
 }

@@ -75,6 +75,15 @@ static void device_batch_sign_targets(struct trm_host_batch *batch)
     batch->target_value[i] = batch->target_class[i] == 1 ? 1.0f : -1.0f;
 }
 
+static int device_batch_check_labels(const struct trm_host_batch *batch, size_t values)
+{
+  for (size_t i = 0; i < batch->rows * values; i++)
+    if (batch->target_value[i] != 0 && batch->target_value[i] != 1)
+      return trm_error(TRM_USAGE, "loss binary_cross_entropy: target value %zu of a sample is %g, must be 0 or 1",
+                       i % values + 1, (double)batch->target_value[i]);
+  return TRM_OK;
+}
+
 int trm_device_batch_begin(struct trm_device_batch *device_batch, struct trm_host_batch *batch)
 {
   const struct trm_input_spec *spec = &device_batch->spec;
@@ -102,6 +111,8 @@ int trm_device_batch_begin(struct trm_device_batch *device_batch, struct trm_hos
     UPLOAD(TRM_BATCH_DENSE, batch->dense, rows * trm_shape_count(&spec->shape), input->dense);
   }
 
+  if (device_batch->loss->labels)
+    TRM_CHECK(device_batch_check_labels(batch, spec->classes));
   const bool classes = spec->target == TRM_TARGET_CLASS;
   if (classes && device_batch->loss->signed_target)
     device_batch_sign_targets(batch);
@@ -109,6 +120,8 @@ int trm_device_batch_begin(struct trm_device_batch *device_batch, struct trm_hos
     UPLOAD(TRM_BATCH_CLASS, batch->target_class, targets, input->target_class);
   if (!classes || device_batch->loss->signed_target)
     UPLOAD(TRM_BATCH_TARGET, batch->target_value, rows * (classes ? 1 : spec->classes), input->target_value);
+  if (batch->weighted)
+    UPLOAD(TRM_BATCH_WEIGHT, batch->row_weight, rows, input->row_weight);
   return TRM_OK;
 }
 

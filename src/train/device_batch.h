@@ -5,7 +5,7 @@
 #include "train/dataset.h"
 
 enum { TRM_BATCH_DENSE, TRM_BATCH_STARTS, TRM_BATCH_COLUMNS, TRM_BATCH_VALUES, TRM_BATCH_TOKENS, TRM_BATCH_CLASS,
-       TRM_BATCH_TARGET, TRM_BATCH_ARRAYS };
+       TRM_BATCH_TARGET, TRM_BATCH_WEIGHT, TRM_BATCH_ARRAYS };
 
 /* Grows as needed, and then stays where it is. */
 struct trm_batch_array {
@@ -30,7 +30,8 @@ struct trm_device_batch {
 void trm_device_batch_create(struct trm_device_batch *device_batch, struct trm_device *device,
                              const struct trm_model *model);
 /* Begins to upload the batch, which may change on return, in place of the batch before the last one. Two classes become
- * -1 and +1 in target_value if the loss needs signed targets. */
+ * -1 and +1 in target_value if the loss needs signed targets. TRM_USAGE: targets of a loss of labels that are not 0 or
+ * 1. */
 int trm_device_batch_begin(struct trm_device_batch *device_batch, struct trm_host_batch *batch);
 /* Lets later calls of the device come after the upload of the batch that was begun last, and describes it in *input,
  * valid until the next but one has begun; until the next one if the device's memory is the host's. */

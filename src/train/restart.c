@@ -104,6 +104,9 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
   if (c->undones > 0 && c->batch != (uint64_t)t->options->train.batch)
     return trm_error(TRM_USAGE, "train.batch: %s is of a run that was stopped when later batches were done than "
                      "others; resume with its train.batch=%llu", path, (unsigned long long)c->batch);
+  if (c->position > 0 && c->position < t->data->rows && c->batch != (uint64_t)t->options->train.batch && t->options->train.class_weights[0])
+    return trm_error(TRM_USAGE, "train.class_weights: %s is in the middle of an epoch of batches of %llu; resume with "
+                     "this train.batch", path, (unsigned long long)c->batch);
   if (c->batch != (uint64_t)t->options->train.batch)
     trm_info("train.batch: the run used batches of %llu before this checkpoint", (unsigned long long)c->batch);
   if (c->position > t->data->rows)
