@@ -21,7 +21,8 @@ static const char usage[] =
   "index, prediction, and the probability of each class (of a hinge loss its score). A file of\n"
   "JSON lines has an object for each sample: index, prediction, class (its name, where the data\n"
   "set has names) and probabilities, a list in the order of the classes (of a hinge loss score);\n"
-  "of values prediction, a number or a list. Of a model of tokens, .jsonl alone, an object for each\n"
+  "of values prediction, a number or a list. Of labels (loss binary_cross_entropy) a prediction of\n"
+  "0 or 1 and a probability for each label; the HDF5 file has scores alone. Of a model of tokens, .jsonl alone, an object for each\n"
   "sequence: index, tokens, loss (the mean over its tokens), perplexity, and the likeliest token\n"
   "after its last one: next_token, next_text, next_probability.\n"
   "RUN is a run directory: its best.h5, else its last.h5, and its data.file unless that is given.\n"
@@ -144,6 +145,48 @@ static void cmd_predict_json_rows(FILE *out, const struct loaded *loaded, size_t
   trm_free(p);
 }
 
+/* The probability of a label by its score (loss binary_cross_entropy). */
+static double cmd_predict_label_probability(float score)
+{
+  return 1 / (1 + exp(-(double)score));
+}
+
+/* Writes index, the predicted labels, 0 or 1, and their probabilities of each row. */
+static void cmd_predict_csv_labels(FILE *out, const struct loaded *loaded, size_t c, const float *scores,
+                                   const int32_t *predicted)
+{
+  (void)predicted;
+  fputs("index", out);
+  for (size_t k = 0; k < 2 * c; k++)
+    fprintf(out, k < c ? ",prediction_%zu" : ",probability_%zu", k % c);
+  for (size_t i = 0; i < loaded->dataset->rows; i++, scores += c) {
+    fprintf(out, "\n%zu", i);
+    for (size_t k = 0; k < c; k++)
+      fputs(scores[k] > 0 ? ",1" : ",0", out);
+    for (size_t k = 0; k < c; k++)
+      fprintf(out, ",%.9g", cmd_predict_label_probability(scores[k]));
+  }
+  fputc('\n', out);
+}
+
+/* Writes an object for each row, with the same. */
+static void cmd_predict_json_labels(FILE *out, const struct loaded *loaded, size_t c, const float *scores,
+                                    const int32_t *predicted)
+{
+  (void)predicted;
+  for (size_t i = 0; i < loaded->dataset->rows; i++, scores += c) {
+    fprintf(out, "{\"index\":%zu,\"prediction\":[", i);
+    for (size_t k = 0; k < c; k++)
+      fprintf(out, "%s%d", k ? "," : "", scores[k] > 0);
+    fputs("],\"probabilities\":[", out);
+    for (size_t k = 0; k < c; k++) {
+      fputs(k ? "," : "", out);
+      cmd_predict_json_value(out, cmd_predict_label_probability(scores[k]));
+    }
+    fputs("]}\n", out);
+  }
+}
+
 typedef void cmd_predict_writer(FILE *out, const struct loaded *loaded, size_t c, const float *scores,
                                 const int32_t *predicted);
 
@@ -167,14 +210,16 @@ static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const c
   const struct trm_layer *last = &loaded->model.layer[loaded->model.layers - 1];
   const struct trm_dataset *dataset = loaded->dataset;
   const size_t n = dataset->rows, c = trm_shape_count(&last->out);
-  const bool classes = dataset->spec.target == TRM_TARGET_CLASS;
+  const bool classes = dataset->spec.target == TRM_TARGET_CLASS, labels = loaded->model.loss->labels;
   float *scores = trm_alloc(n * c * sizeof *scores, "scores");
   int32_t *predicted = trm_alloc(n * sizeof *predicted, "answers");
   int status = cmd_predict_rows(loaded, job, c, scores, predicted);
   if (status == TRM_OK && strcmp(end, ".csv") == 0)
-    status = cmd_predict_text(out, cmd_predict_csv_rows, loaded, c, scores, classes ? predicted : NULL);
+    status = cmd_predict_text(out, labels ? cmd_predict_csv_labels : cmd_predict_csv_rows, loaded, c, scores,
+                              classes ? predicted : NULL);
   else if (status == TRM_OK && strcmp(end, ".jsonl") == 0)
-    status = cmd_predict_text(out, cmd_predict_json_rows, loaded, c, scores, classes ? predicted : NULL);
+    status = cmd_predict_text(out, labels ? cmd_predict_json_labels : cmd_predict_json_rows, loaded, c, scores,
+                              classes ? predicted : NULL);
   else if (status == TRM_OK)
     status = trm_predictions_write(out, &(struct trm_predictions){
       .scores = scores, .predicted = classes ? predicted : NULL, .rows = n, .columns = c,

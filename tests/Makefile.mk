@@ -45,6 +45,7 @@ trm_test_programs += \
 	tests/unit/test_buddy \
 	tests/unit/test_local_state \
 	tests/unit/test_mapped \
+	tests/unit/test_losses \
 	tests/unit/test_measures \
 	tests/unit/test_memory \
 	tests/unit/test_model \
@@ -129,6 +130,7 @@ tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit
 tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c tests/unit/deferred_window.h $(trm_test_method)
 tests_unit_test_doctor_SOURCES = tests/unit/test_doctor.c cli/doctor.h cli/doctor_judge.c $(trm_program_extra)
 tests_unit_test_document_SOURCES = tests/unit/test_document.c tests/unit/messages.h $(trm_program_extra)
+tests_unit_test_losses_SOURCES = tests/unit/test_losses.c $(trm_test_reference)
 tests_unit_test_measures_SOURCES = tests/unit/test_measures.c tests/unit/ranks.h $(trm_test_reference)
 tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(trm_program_extra)
 tests_unit_test_options_SOURCES = tests/unit/test_options.c tests/unit/messages.h $(trm_program_extra)
@@ -334,6 +336,7 @@ trm_test_scripts += \
 	tests/packaging.sh \
 	tests/python.sh \
 	tests/exchange.sh \
+	tests/losses.sh \
 	tests/measures.sh \
 	tests/fine_tuning.sh \
 	tests/fine_tuning_reference.sh \
@@ -464,6 +467,8 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/make_image_files.py \
 	tests/reference/make_bpe.py \
 	tests/reference/make_images.py \
+	tests/reference/losses.txt \
+	tests/reference/make_losses.py \
 	tests/reference/make_measures.py \
 	tests/reference/measures.txt \
 	tests/reference/make_exchange.py \

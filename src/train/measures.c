@@ -32,6 +32,7 @@ enum { BIN_SUMS = sizeof(struct measures_bins) / sizeof(double) };
 
 struct trm_measurement {
   bool classifies, probable, keeps; /* classes, not values; the loss makes probabilities; scores are kept */
+  bool labels;                      /* values that say whether a row has a label */
   size_t c, classes;                /* scores a row; classes: 2 with one score */
   int32_t not_finite;               /* 1: a score is */
   int64_t *count;                   /* (2 + 3 classes): rows, those in the top 5, and the next three */
@@ -116,6 +117,17 @@ static bool measures_keeps(const struct trm_loss *loss, const struct trm_input_s
   return measures_classifies(loss, spec) && rows <= MAX_KEPT / (measures_scores(loss, spec) + 3);
 }
 
+/* cells: of the confusion matrix; 0: it is not counted. */
+static void measures_allocate_counts(struct trm_measurement *m, size_t cells)
+{
+  const size_t counts = 2 + 3 * m->classes;
+  m->count = trm_alloc((counts + cells) * sizeof *m->count, "measures");
+  m->right = m->count + 2;
+  m->support = m->right + m->classes;
+  m->predicted = m->support + m->classes;
+  m->confusion = cells ? m->count + counts : NULL;
+}
+
 struct trm_measurement *trm_measurement_create(const struct trm_loss *loss, const struct trm_input_spec *spec,
                                                size_t rows, bool confusion)
 {
@@ -123,6 +135,12 @@ struct trm_measurement *trm_measurement_create(const struct trm_loss *loss, cons
     return NULL;
   struct trm_measurement *m = trm_alloc(sizeof *m, "measures");
   *m = (struct trm_measurement){.classifies = measures_classifies(loss, spec), .c = measures_scores(loss, spec)};
+  if (loss->labels) {
+    m->labels = true;
+    m->classes = m->c;
+    measures_allocate_counts(m, 0);
+    return m;
+  }
   if (!m->classifies) {
     m->value = trm_alloc(m->c * sizeof *m->value, "measures");
     return m;
@@ -132,12 +150,7 @@ struct trm_measurement *trm_measurement_create(const struct trm_loss *loss, cons
   m->keeps = measures_keeps(loss, spec, rows);
   if (!m->keeps)
     trm_info("AUC: left out: %zu rows of %zu scores would take more than %d MiB", rows, m->c, MAX_KEPT >> 18);
-  const size_t counts = 2 + 3 * m->classes, cells = confusion ? m->classes * m->classes : 0;
-  m->count = trm_alloc((counts + cells) * sizeof *m->count, "measures");
-  m->right = m->count + 2;
-  m->support = m->right + m->classes;
-  m->predicted = m->support + m->classes;
-  m->confusion = confusion ? m->count + counts : NULL;
+  measures_allocate_counts(m, confusion ? m->classes * m->classes : 0);
   m->p = trm_alloc(m->classes * sizeof *m->p, "measures");
   return m;
 }
@@ -210,6 +223,17 @@ static void measures_add_class(struct trm_measurement *m, const float *scores, s
     measures_add_calibration(m, scores, predicted, right);
 }
 
+static void measures_add_labels(struct trm_measurement *m, const float *scores, const float *target)
+{
+  m->count[0]++;
+  for (size_t k = 0; k < m->classes; k++) {
+    const bool predicted = scores[k] > 0, has = target[k] > 0;
+    m->right[k] += predicted && has;
+    m->support[k] += has;
+    m->predicted[k] += predicted;
+  }
+}
+
 static void measures_add_value(struct measures_moments *v, double score, double target)
 {
   const double error = score - target, difference = target - v->mean;
@@ -237,7 +261,9 @@ void trm_measurement_add(struct trm_measurement *m, size_t rows, const float *sc
 {
   for (size_t i = 0; i < rows * m->c; i++)
     m->not_finite |= !isfinite(scores[i]);
-  for (size_t i = 0; i < rows * m->c && !m->classifies; i++)
+  for (size_t i = 0; i < rows && m->labels; i++)
+    measures_add_labels(m, scores + i * m->c, target_value + i * m->c);
+  for (size_t i = 0; i < rows * m->c && !m->classifies && !m->labels; i++)
     measures_add_value(&m->value[i % m->c], (double)scores[i], (double)target_value[i]);
   if (!m->classifies || rows == 0)
     return;
@@ -482,6 +508,24 @@ static void measures_end_classes(struct trm_measurement *m, struct trm_comm *com
   measures->value[TRM_ECE] = m->probable ? error / rows : NAN;
 }
 
+/* Collective. */
+static void measures_end_labels(struct trm_measurement *m, struct trm_comm *comm, struct trm_measures *measures)
+{
+  double macro = 0, right = 0, all = 0;
+  comm->ops->allreduce(comm, m->count, 2 + 3 * m->classes, TRM_INT64, TRM_SUM);
+  measures->applies[TRM_F1_MACRO] = measures->applies[TRM_F1_MICRO] = true;
+  if (m->not_finite || m->count[0] == 0)
+    return;
+  for (size_t k = 0; k < m->classes; k++) {
+    const double sum = (double)(m->support[k] + m->predicted[k]);
+    macro += sum > 0 ? 2 * (double)m->right[k] / sum : 0;
+    right += (double)m->right[k];
+    all += sum;
+  }
+  measures->value[TRM_F1_MACRO] = macro / (double)m->classes;
+  measures->value[TRM_F1_MICRO] = all > 0 ? 2 * right / all : 0;
+}
+
 /* Adds the rows of another rank (Chan, Golub and LeVeque 1979). */
 static void measures_merge(struct measures_moments *to, const struct measures_moments *from)
 {
@@ -533,7 +577,9 @@ void trm_measurement_end(struct trm_measurement *m, struct trm_comm *comm, struc
   for (int i = 0; i < TRM_MEASURES; i++)
     measures->value[i] = NAN;
   comm->ops->allreduce(comm, &m->not_finite, 1, TRM_INT32, TRM_MAX);
-  if (m->classifies)
+  if (m->labels)
+    measures_end_labels(m, comm, measures);
+  else if (m->classifies)
     measures_end_classes(m, comm, measures);
   else
     measures_end_values(m, comm, measures);

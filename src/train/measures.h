@@ -15,8 +15,8 @@ TRM_BEGIN_DECLS
 
 enum trm_measure {
   TRM_TOP5,     /* of more than 5 classes; of equal scores the last ones count as the highest */
-  TRM_F1_MACRO, /* mean over the classes with rows or predictions */
-  TRM_F1_MICRO, /* of one class a row: the accuracy */
+  TRM_F1_MACRO, /* mean over the classes with rows or predictions; over all labels, 0 of those without either */
+  TRM_F1_MICRO, /* of one class a row: the accuracy; of labels: of all rows and labels together */
   TRM_AUC,
   TRM_ECE,      /* of losses that make probabilities of scores: not of hinge */
   TRM_MAE,      /* this and the next two: of several values a row the mean over them */

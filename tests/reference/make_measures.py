@@ -93,6 +93,15 @@ def regression(out, name, scores, target):
     })
 
 
+def labels(out, name, scores, target):
+    scores = scores.astype(np.float32)
+    predicted = (scores > 0).astype(int)
+    out.case(name, "binary_cross_entropy", scores, target, {
+        "f1_macro": metrics.f1_score(target, predicted, average="macro"),
+        "f1_micro": metrics.f1_score(target, predicted, average="micro"),
+    })
+
+
 def noisy(rows, classes, target, size, step=0.25):
     """Scores with ties, within a row and among rows."""
     z = random.normal(size=(rows, classes)) * size
@@ -136,6 +145,13 @@ def main():
     regression(out, "one value", y + random.normal(size=(40, 1)) / 4, y)
     regression(out, "constant", np.full((9, 1), 2.5), np.full((9, 1), 2.5))
     regression(out, "one row", np.array([[1.5]]), np.array([[1.0]]))
+    t = random.integers(2, size=(60, 5))
+    t[:, 3] = 0  # a label without rows
+    z = np.round(2 * t - 1 + 1.5 * random.normal(size=t.shape), 2)
+    z[:, 4] = -1  # one that is never predicted
+    labels(out, "labels", z, t)
+    z[:, 3] = -1  # neither rows nor predictions
+    labels(out, "labels, one absent", z, t)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,8 @@ const struct nn_example nn_examples[] = {
    "linear 8 lora=2 alpha=4 | add b | layer_norm | head tied", "auto", &nn_tokens, NN_CURVED},
   {"linear 3", "mean_squared_error", &nn_three_values, NN_SMOOTH},
   {"linear 5 | gelu | linear 3", "auto", &nn_three_values, NN_SMOOTH},
+  {"linear 5 | tanh | linear 3", "huber", &nn_three_values, NN_KINKS},
+  {"linear 5 | gelu | linear 3", "binary_cross_entropy", &nn_three_values, NN_SMOOTH},
   {"linear 5 | tanh | linear 3 | sigmoid", "auto", &nn_three_values, NN_SMOOTH},
   {"linear 1", "logistic", &nn_one_value, NN_SMOOTH},
   {"linear 5 | tanh | linear 1", "hinge", &nn_one_value, NN_KINKS},

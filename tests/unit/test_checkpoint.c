@@ -32,6 +32,7 @@ static void checkpoint_make(struct trm_checkpoint *c, const struct trm_model *mo
   *c = (struct trm_checkpoint){
     .seed = UINT64_MAX, .epoch = 3, .position = 1234567890123, .updates = 17, .samples = 999, .batch = 64,
     .best_loss = NAN, .best_accuracy = 0.1 + 1e-17, .best_updates = 16, .stale_evaluations = 2, .wall_s = 1e-300,
+    .plateau_factor = 0.1, .plateau_best = INFINITY, .plateau_waited = 5,
     .model_text = model->text, .loss_name = (char *)model->loss->name,
     .config = (char *)"model: mlp\n# comment: \xc3\xa4\noptim: {lr: 0.1}\n", .data_digest = (char *)"abc",
     .spec = model->spec, .class_names = (char **)names, .states = states,
@@ -125,6 +126,7 @@ static void test_round_trip(void)
       CU_ASSERT(back.seed == c.seed && back.epoch == c.epoch && back.position == c.position);
       CU_ASSERT(back.updates == c.updates && back.samples == c.samples && back.batch == c.batch);
       CU_ASSERT(isnan(back.best_loss) && back.best_accuracy == c.best_accuracy && back.wall_s == c.wall_s);
+      CU_ASSERT(back.plateau_factor == 0.1 && isinf(back.plateau_best) && back.plateau_waited == 5);
       CU_ASSERT(back.best_updates == c.best_updates && back.stale_evaluations == c.stale_evaluations);
       CU_ASSERT_STRING_EQUAL(back.model_text, c.model_text);
       CU_ASSERT_STRING_EQUAL(back.loss_name, c.loss_name);

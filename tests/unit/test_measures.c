@@ -23,13 +23,14 @@ static bool recorded_next(FILE *file, struct recorded *one)
     return false;
   const int scores = reference_array(&one->r, "", "scores"), target = reference_array(&one->r, "", "target");
   const size_t targets = one->r.array[target].count;
-  const bool values = strcmp(reference_setting(&one->r, "loss"), "mean_squared_error") == 0;
+  const char *loss = reference_setting(&one->r, "loss");
+  const bool values = !strcmp(loss, "mean_squared_error") || !strcmp(loss, "binary_cross_entropy");
   one->rows = one->r.array[scores].size[0];
   one->c = one->r.array[scores].size[1];
   const struct trm_shape shape = {.dims = 1, .size = {one->c}};
   one->spec = (struct trm_input_spec){.shape = shape, .target = values ? TRM_TARGET_VALUE : TRM_TARGET_CLASS,
                                       .classes = values || one->c > 1 ? one->c : 2};
-  one->loss = trm_loss_find(reference_setting(&one->r, "loss"), &shape, &one->spec);
+  one->loss = trm_loss_find(loss, &shape, &one->spec);
   CU_ASSERT_PTR_NOT_NULL_FATAL(one->loss);
   one->scores = trm_alloc(one->rows * one->c * sizeof(float), "scores");
   one->value = trm_alloc(targets * sizeof(float), "targets");
@@ -108,7 +109,7 @@ static void test_recorded(void)
     recorded_free(&one);
   }
   fclose(file);
-  CU_ASSERT_EQUAL(cases, 13);
+  CU_ASSERT_EQUAL(cases, 15);
 }
 
 /* The confusion matrix is of all ranks' rows, and the F1 of micro average is the accuracy. */
