@@ -5,7 +5,7 @@ set -u
 . "$(dirname "$0")/lib.sh"
 scratch
 awk 'BEGIN { srand(5); print "a,b,c,kind"
-  for (i = 0; i < 400; i++) { k = int(rand() ^ 3 * 4); print rand() + k / 3, rand() - k / 4, rand(), "k" k } }' > kinds.csv
+  for (i = 0; i < 400; i++) { k = int(rand() ^ 3 * 4); print (rand() + k / 3) "," (rand() - k / 4) "," rand() ",k" k } }' > kinds.csv
 "$TRIREME" data import csv kinds.csv --test-part=0.25 --out=kinds.h5 > log 2>&1 || { cat log; fail "data import csv"; }
 # y of two dimensions, float32, little-endian: 200 rows of 3 numbers or labels
 array() { # FILE COLUMNS EXPRESSION
@@ -61,12 +61,12 @@ continues() {
 }
 layouts config weights --train.class_weights=balanced
 layouts config drawn --data.balance=yes
-layouts config plateau --optim.schedule=plateau --optim.patience=0 --optim.threshold=0.05 --optim.gamma=0.5
+layouts config plateau --optim.schedule=plateau --optim.patience=0 --optim.threshold=0.9 --optim.gamma=0.5 --log.every=1
 layouts values huber --train.loss=huber --train.huber_delta=0.5
 layouts values labels --train.loss=binary_cross_entropy
 continues config weights --train.class_weights=balanced
 continues config drawn --data.balance=yes
-continues config plateau --optim.schedule=plateau --optim.patience=0 --optim.threshold=0.05 --optim.gamma=0.5
+continues config plateau --optim.schedule=plateau --optim.patience=0 --optim.threshold=0.9 --optim.gamma=0.5 --log.every=1
 [ "$(grep -o '"lr":[0-9.e-]*' plateau/metrics.jsonl | sort -u | wc -l)" -gt 1 ] || fail "the plateau lowered no rate"
 
 # -- what weights and draws are

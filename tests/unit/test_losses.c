@@ -132,7 +132,7 @@ static void test_plateau(void)
 
 /* -- data sets */
 
-static const char made[] = "test_losses.h5";
+static char made[64]; /* of this process */
 
 static void make_set(const int32_t *class, size_t rows)
 {
@@ -228,6 +228,7 @@ static void test_sets(void)
   struct trm_dataset *data;
   FILE *file = reference_open("losses.txt");
   struct reference r;
+  snprintf(made, sizeof made, "test_losses.%ld.h5", (long)getpid());
   while (reference_next(file, &r) && strcmp(reference_setting(&r, "loss"), "balanced") != 0)
     reference_free(&r);
   fclose(file);
