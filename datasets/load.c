@@ -84,6 +84,17 @@ static int load_floats_check(const struct loader *loader, const char *array, con
   return TRM_OK;
 }
 
+static int load_labels_check(const struct loader *loader, const float *value, size_t rows, uint64_t first)
+{
+  const size_t labels = loader->head.classes;
+  for (size_t i = 0; i < rows * labels; i++)
+    if (value[i] != 0 && value[i] != 1)
+      return trm_error(TRM_USAGE, "%s: %s row %llu of y has the value %g; for train.loss=binary_cross_entropy they must "
+                       "be 0 or 1", loader->path, loader->files.name, (unsigned long long)(first + i / labels),
+                       (double)value[i]);
+  return TRM_OK;
+}
+
 static int load_classes_check(const struct loader *loader, const int32_t *class, size_t rows, uint64_t first)
 {
   const uint32_t classes = (uint32_t)loader->head.classes;
@@ -142,7 +153,8 @@ static int load_check(const struct loader *loader, const struct store *store, si
   const unsigned char *y = store->y + at * loader->y_bytes;
   if (loader->head.target == TRM_TARGET_CLASS)
     return load_classes_check(loader, (const int32_t *)y, rows, first);
-  return load_floats_check(loader, "y", (const float *)y, rows, loader->head.classes, first);
+  TRM_CHECK(load_floats_check(loader, "y", (const float *)y, rows, loader->head.classes, first));
+  return loader->labels ? load_labels_check(loader, (const float *)y, rows, first) : TRM_OK;
 }
 
 int loader_starts_check(const struct loader *loader, const int64_t *start, size_t rows, uint64_t first)

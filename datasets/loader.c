@@ -256,6 +256,7 @@ static int loader_open_own(struct trm_dataset **dataset, const char *path, enum 
   loader->path = trm_strdup(path);
   loader->comm = comm;
   loader->file = -1;
+  loader->labels = options->train.loss == TRM_LOSS_BINARY_CROSS_ENTROPY;
   int status = trm_agree(comm, comm->rank == 0 ? signature_verify(path) : TRM_OK);
   if (status == TRM_OK)
     status = trm_agree(comm, loader_file_open(loader, split, options));

@@ -52,6 +52,7 @@ struct loader {
   uint64_t rows;              /* of the data set */
   uint64_t file_rows, entries; /* of the split in the file, after data.limit: those of the subset and the others */
   struct row_subset subset;   /* the rows of the data set among those of the split */
+  bool labels;                /* target values are 0 or 1: train.loss=binary_cross_entropy */
   bool gathered;              /* in memory: the store has only the subset's rows */
   enum block_type x_type;
   size_t row_bytes, y_bytes;  /* of x and y in memory; tokens: spacing * element */

@@ -82,7 +82,7 @@ for name in weights drawn; do [ "$(sha plain)" != "$(sha $name)" ] || fail "$nam
 [ -n "$(of labels test_f1_macro)" ] && [ -n "$(of labels test_accuracy)" ] && [ -z "$(of labels test_mae)" ] ||
   fail "measures of labels: $(cat labels/summary.json)"
 for name in labels huber; do
-  "$TRIREME" eval $name --json --log.quiet=yes > eval.json 2> log || { cat log; fail "eval"; }
+  "$TRIREME" eval $name/checkpoints/last.h5 --data.file=y.h5 --json --log.quiet=yes > eval.json 2> log || { cat log; fail "eval"; }
   awk -v a="$(json_number loss eval.json)" -v b="$(of $name test_loss)" 'BEGIN { exit !((a - b) ^ 2 < 1e-12) }' ||
     fail "eval $name: $(cat eval.json), not $(of $name test_loss)"
 done
@@ -113,7 +113,7 @@ refuse 'optim.schedule=plateau: needs a validation split' --optim.schedule=plate
 refuse 'data.balance: draws the samples' --data.balance=yes --data.shuffle=no
 refuse 'loss huber is for value targets' --train.loss=huber
 config=values.yaml
-refuse 'must be 0 or 1' --data.file=z.h5 --train.loss=binary_cross_entropy
+refuse 'z.h5: train row .* must be 0 or 1' --data.file=z.h5 --train.loss=binary_cross_entropy
 refuse 'data.balance: is for samples of one class' --data.balance=yes
 refuse 'train.class_weights: ' --train.class_weights=balanced
 pass "values that make no sense are refused"

@@ -34,10 +34,11 @@ sed 's,runs/quickstart,runs/config,' experiments/quickstart/config.yaml > CONFIG
 # What docs/everyday.md assumes: a table, arrays, and, with libraries for them, pictures.
 array() { # array FILE SHAPE BYTES: bytes as an array of NumPy
   { printf '\x93NUMPY\x01\x00v\x00'; printf "%-117s\n" "{'descr': '|u1', 'fortran_order': False, 'shape': $2, }"
-    printf '%s' "$3"; } > "$1"
+    printf '%b' "$3"; } > "$1"
 }
 array x.npy '(6, 4)' abcdefghijklmnopqrstuvwx
 array y.npy '(6,)' 010101
+array labels.npy '(6, 3)' '\0\1\0\1\1\0\0\0\1\1\1\1\0\0\0\1\0\1'
 awk 'BEGIN { print "size,color,kind"
              for (i = 0; i < 80; i++)
                printf "%s,%s,%s\n", i % 9 == 8 ? "" : i * 37 % 100, i % 3 ? "red" : "blue", i % 2 ? "a" : "b" }' > table.csv
