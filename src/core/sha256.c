@@ -2,8 +2,14 @@
 #include "core/sha256.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
 
 #include "core/status.h"
 
@@ -37,7 +43,7 @@ static inline void sha_round(uint32_t s[8], int i, uint32_t word)
   s[(7 - i) & 7] = t + (sha_rotr(a, 2) ^ sha_rotr(a, 13) ^ sha_rotr(a, 22)) + ((a & b) | (c & (a | b)));
 }
 
-static void sha_add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
+static void sha_add_blocks_plain(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
   for (; blocks > 0; blocks--, data += 64) {
     uint32_t s[8], w[64];
@@ -58,10 +64,63 @@ static void sha_add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks
   }
 }
 
+#ifdef __x86_64__
+/* By the processor's instructions, five times as fast: they keep the variables a, b, e, f in one register and c, d, g, h
+ * in another, highest first, and compute two rounds. */
+__attribute__((target("sha,sse4.1"))) static void sha_add_blocks_native(uint32_t state[8], const uint8_t *data,
+                                                                        size_t blocks)
+{
+  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203); /* big-endian words */
+  const __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0xb1);
+  const __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1b);
+  __m128i abef = _mm_alignr_epi8(badc, hgfe, 8), cdgh = _mm_blend_epi16(hgfe, badc, 0xf0);
+
+  for (; blocks > 0; blocks--, data += 64) {
+    const __m128i abef_before = abef, cdgh_before = cdgh;
+    __m128i w[16]; /* four words each */
+
+    for (int i = 0; i < 16; i++) {
+      if (i < 4)
+        w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(data + 16 * i)), swap);
+      else
+        w[i] = _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w[i - 4], w[i - 3]),
+                                                  _mm_alignr_epi8(w[i - 1], w[i - 2], 4)), w[i - 1]);
+      const __m128i word = _mm_add_epi32(w[i], _mm_loadu_si128((const __m128i *)(constant + 4 * i)));
+      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, word);
+      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(word, 0x0e));
+    }
+    abef = _mm_add_epi32(abef, abef_before);
+    cdgh = _mm_add_epi32(cdgh, cdgh_before);
+  }
+  const __m128i feba = _mm_shuffle_epi32(abef, 0x1b), dchg = _mm_shuffle_epi32(cdgh, 0xb1);
+  _mm_storeu_si128((__m128i *)state, _mm_blend_epi16(feba, dchg, 0xf0));
+  _mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(dchg, feba, 8));
+}
+
+static bool sha_has_instructions(void)
+{
+  unsigned a, b, c, d;
+
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
+}
+#else
+#define sha_add_blocks_native sha_add_blocks_plain
+static bool sha_has_instructions(void)
+{
+  return false;
+}
+#endif
+
+static void sha_add_blocks(struct trm_sha256 *hash, const uint8_t *data, size_t blocks)
+{
+  (hash->is_native ? sha_add_blocks_native : sha_add_blocks_plain)(hash->state, data, blocks);
+}
+
 void trm_sha256_begin(struct trm_sha256 *hash)
 {
   *hash = (struct trm_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
-                                        0x1f83d9ab, 0x5be0cd19}};
+                                        0x1f83d9ab, 0x5be0cd19},
+                               .is_native = sha_has_instructions()};
 }
 
 void trm_sha256_add(struct trm_sha256 *hash, const void *data, size_t bytes)
@@ -75,11 +134,11 @@ void trm_sha256_add(struct trm_sha256 *hash, const void *data, size_t bytes)
       memcpy(hash->block + held, from, part);
     if (held + part < 64)
       return;
-    sha_add_blocks(hash->state, hash->block, 1);
+    sha_add_blocks(hash, hash->block, 1);
     from += part;
     bytes -= part;
   }
-  sha_add_blocks(hash->state, from, bytes / 64);
+  sha_add_blocks(hash, from, bytes / 64);
   if (bytes % 64 > 0)
     memcpy(hash->block, from + bytes / 64 * 64, bytes % 64);
 }

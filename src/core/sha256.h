@@ -2,6 +2,7 @@
  * to compare two runs, and neither MPI, HDF5 nor a CBLAS brings it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,6 +10,7 @@ struct trm_sha256 {
   uint32_t state[8];
   uint64_t bytes;
   uint8_t block[64];
+  bool is_native; /* by the processor's instructions */
 };
 
 void trm_sha256_begin(struct trm_sha256 *hash);
