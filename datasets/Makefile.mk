@@ -39,6 +39,8 @@ libtrireme_la_SOURCES += \
 	datasets/import.h \
 	datasets/import_cifar10.c \
 	datasets/import_csv.c \
+	datasets/import_csv.h \
+	datasets/import_csv_columns.c \
 	datasets/import_images.c \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \

@@ -91,7 +91,7 @@ int class_balance_open(struct loader *loader, enum trm_split split, const struct
 {
   struct class_balance *balance = &loader->balance;
   const char *weights = options->train.class_weights;
-  const bool weighs = weights[0] != '\0', draws = options->data.balance;
+  const bool weighs = weights && *weights, draws = options->data.balance;
   if (split != TRM_SPLIT_TRAIN || (!weighs && !draws))
     return TRM_OK;
   if (draws && !options->data.shuffle)

@@ -4,73 +4,17 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
-#include "datasets/csv_reader.h"
 #include "datasets/file_reader.h"
-#include "datasets/import.h"
+#include "datasets/import_csv.h"
 #include "datasets/import_ranks.h"
-#include "datasets/table.h"
-#include "datasets/wordset.h"
 
 #define CHUNK 256 /* rows at once */
 #define MAX_CATEGORIES 65536
-#define ABSENT SIZE_MAX
-
-enum feature_kind { FEATURE_UNDECIDED, FEATURE_NUMBER, FEATURE_CATEGORY };
-
-/* A column that becomes features. */
-struct feature {
-  size_t field;          /* its place in a record */
-  enum feature_kind kind; /* that of the first value that is not missing */
-  struct wordset words;  /* categories, in order of appearance */
-  size_t *place;         /* (words) their places in ascending order */
-  size_t *count;         /* (words) training rows; NULL before they are measured */
-  /* of the training rows of the current segment: sums of differences to the first value */
-  double first, sum, squares;
-  uint64_t values;
-};
-
-/* Moments of the training rows of a column. */
-struct moments {
-  double values, mean, squares; /* squares: sum of squared differences to the mean */
-};
-
-struct csv {
-  const struct trm_import_request *request;
-  struct csv_reader reader;
-  struct trm_comm *comm;
-  bool opened;           /* the columns are known */
-  size_t first_line;     /* of the open file's first record */
-  size_t columns;        /* of the files, with the target */
-  char **name;           /* (columns) of the header, one block; NULL: there is none */
-  size_t target;         /* field of the target; ABSENT: of rows without one */
-  struct feature *feature; /* (table.columns) */
-  struct moments *moments; /* (table.columns) of all segments so far; NULL: not measured */
-  struct data_table table;
-  bool like;             /* the table is that of another data set */
-  bool standardize;
-  bool learns;           /* a feature is undecided or has categories */
-  size_t width;          /* features of a row */
-  uint64_t dropped;      /* rows of this pass */
-  int passes;
-  float *x;              /* (CHUNK, width) rows gathered */
-};
-
-static bool csv_is_missing(const char *text)
-{
-  static const char *const forms[] = {"", "?", "NA", "N/A", "nan", "null"};
-  if (*text && *text != '?' && *text != 'n' && *text != 'N')
-    return false;
-  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-    if (!strcasecmp(text, forms[i]))
-      return true;
-  return false;
-}
 
 /* "FILE:LINE: column N (name): "text" WRONG"; returns TRM_FAILED. */
 static int csv_field_error(const struct csv *csv, size_t field, const char *wrong)
@@ -79,167 +23,6 @@ static int csv_field_error(const struct csv *csv, size_t field, const char *wron
   return trm_error(TRM_FAILED, "%s:%zu: column %zu%s%s%s: \"%s\" %s", trm_reader_path(csv->reader.file),
                    csv->reader.line, field + 1, name ? " (" : "", name ? name : "", name ? ")" : "",
                    csv->reader.field[field], wrong);
-}
-
-/* -- columns */
-
-static bool csv_is_number(const char *text)
-{
-  return *text && !text[strspn(text, "0123456789")];
-}
-
-/* Finds a column by its name in the header or, unless by_name, its number from 1. The message for an unknown name
- * suggests the nearest one. */
-static int csv_column_find(const struct csv *csv, const char *text, bool by_name, size_t *column)
-{
-  for (*column = 0; csv->name && *column < csv->columns; ++*column)
-    if (!strcmp(csv->name[*column], text))
-      return TRM_OK;
-  const char *path = trm_reader_path(csv->reader.file);
-  if (csv_is_number(text) && !by_name) {
-    *column = strtoul(text, NULL, 10) - 1;
-    return *column < csv->columns ? TRM_OK
-                                  : trm_error(TRM_USAGE, "%s: there is no column %s; there are columns 1 to %zu", path,
-                                              text, csv->columns);
-  }
-  if (!csv->name)
-    return trm_error(TRM_USAGE, "%s: has no column \"%s\": it has no header, so columns are numbers", path, text);
-  const char **known = trm_alloc((csv->columns + 1) * sizeof *known, "column names");
-  memcpy(known, csv->name, csv->columns * sizeof *known);
-  const char *near = trm_nearest_word(text, known);
-  trm_error(TRM_USAGE, "%s:%zu: has no column \"%s\"%s%s%s", path, csv->reader.line, text,
-            near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
-  trm_free(known);
-  return TRM_USAGE;
-}
-
-/* Sets mark[i] for each column that a list "a,b,3" names. */
-static int csv_columns_mark(const struct csv *csv, const char *list, bool *mark)
-{
-  char *copy = trm_strdup(list), *rest = copy;
-  int status = TRM_OK;
-  for (char *text; status == TRM_OK && (text = strsep(&rest, ",")) != NULL;) {
-    size_t column;
-    status = csv_column_find(csv, text, false, &column);
-    if (status == TRM_OK)
-      mark[column] = true;
-  }
-  trm_free(copy);
-  return status;
-}
-
-/* Returns true if the first record is a header: a feature of it is neither missing nor a number. */
-static bool csv_is_header(const struct csv *csv)
-{
-  double number;
-  const char *header = csv->request->header, *label = csv->request->label;
-  if (header && *header)
-    return !strcmp(header, "yes");
-  if (csv->like)
-    return csv->table.has_header;
-  const size_t target = label && csv_is_number(label) ? strtoul(label, NULL, 10) - 1 : csv->columns - 1;
-  if (label && !csv_is_number(label))
-    return true;
-  for (size_t i = 0; i < csv->columns; i++)
-    if (i != target && !csv_is_missing(csv->reader.field[i]) && !trm_parse_number(csv->reader.field[i], &number))
-      return true;
-  return false;
-}
-
-/* Makes the table's columns: those asked for, or all but the target and those to drop. */
-static int csv_columns_choose(struct csv *csv)
-{
-  const struct trm_import_request *request = csv->request;
-  bool *chosen = trm_alloc(csv->columns, "columns"), *dropped = trm_alloc(csv->columns, "columns");
-  bool *categorical = trm_alloc(csv->columns, "columns");
-  int status = request->columns ? csv_columns_mark(csv, request->columns, chosen) : TRM_OK;
-  if (status == TRM_OK && request->drop)
-    status = csv_columns_mark(csv, request->drop, dropped);
-  if (status == TRM_OK && request->categorical)
-    status = csv_columns_mark(csv, request->categorical, categorical);
-  if (status == TRM_OK && request->columns && chosen[csv->target])
-    status = trm_error(TRM_USAGE, "--columns: column %zu is the label", csv->target + 1);
-  csv->feature = trm_alloc(csv->columns * sizeof *csv->feature, "columns");
-  const char **names = trm_alloc(csv->columns * sizeof *names, "column names");
-  char (*number)[24] = trm_alloc(csv->columns * sizeof *number, "column numbers");
-  size_t n = 0;
-  for (size_t i = 0; i < csv->columns && status == TRM_OK; i++) {
-    snprintf(number[i], sizeof number[i], "%zu", i + 1);
-    if (i == csv->target || dropped[i] || (request->columns && !chosen[i]))
-      continue;
-    csv->feature[n] = (struct feature){.field = i, .kind = categorical[i] ? FEATURE_CATEGORY : FEATURE_UNDECIDED};
-    names[n++] = csv->name ? csv->name[i] : number[i];
-  }
-  if (status == TRM_OK && n == 0)
-    status = trm_error(TRM_USAGE, "--columns, --drop: leave no feature of %s", trm_reader_path(csv->reader.file));
-  csv->table.columns = n;
-  csv->table.name = trm_texts_copy(names, n);
-  csv->table.has_header = csv->name != NULL;
-  csv->table.target = trm_strdup(csv->name ? csv->name[csv->target] : number[csv->target]);
-  trm_free(number);
-  trm_free(names);
-  trm_free(chosen);
-  trm_free(dropped);
-  trm_free(categorical);
-  return status;
-}
-
-/* Finds the columns of the table of --like in this file: by name, without a header by place. */
-static int csv_columns_match(struct csv *csv)
-{
-  struct data_table *table = &csv->table;
-  csv->feature = trm_alloc(table->columns * sizeof *csv->feature, "columns");
-  for (size_t i = 0, category = 0; i < table->columns; i++) {
-    struct feature *feature = &csv->feature[i];
-    TRM_CHECK(csv_column_find(csv, table->name[i], csv->name && table->has_header, &feature->field));
-    feature->kind = table->categories[i] ? FEATURE_CATEGORY : FEATURE_NUMBER;
-    feature->place = trm_alloc((size_t)(table->categories[i] + 1) * sizeof *feature->place, "categories");
-    for (size_t k = 0; k < table->categories[i]; k++, category++) {
-      bool added;
-      wordset_add(&feature->words, table->category[category], strlen(table->category[category]), &added);
-      feature->place[k] = k;
-    }
-  }
-  csv->target = ABSENT;
-  for (size_t i = 0; i < csv->columns; i++)
-    if (csv->name ? !strcmp(csv->name[i], table->target) : strtoul(table->target, NULL, 10) == i + 1)
-      csv->target = i;
-  if (csv->target == ABSENT)
-    trm_warn("%s: has no column \"%s\": its rows get the label %s, and evaluations of them say nothing",
-             trm_reader_path(csv->reader.file), table->target, table->labels ? table->label[0] : "0");
-  return TRM_OK;
-}
-
-/* Determines the columns from the first record of the train file. */
-static int csv_columns_detect(struct csv *csv)
-{
-  struct csv_reader *reader = &csv->reader;
-  csv->columns = reader->fields;
-  if (csv->columns < 2 && !csv->like)
-    return csv_reader_error(reader, "one column alone: a target and at least one feature are wanted, separated by "
-                                    "commas, semicolons or tabs (--separator)");
-  if (csv_is_header(csv))
-    csv->name = trm_texts_copy((const char *const *)reader->field, csv->columns);
-  if (csv->like)
-    return csv_columns_match(csv);
-  csv->target = csv->columns - 1;
-  if (csv->request->label)
-    TRM_CHECK(csv_column_find(csv, csv->request->label, false, &csv->target));
-  return csv_columns_choose(csv);
-}
-
-/* Compares the header of a file with that of the train file. */
-static int csv_header_check(const struct csv *csv)
-{
-  const char *path = trm_reader_path(csv->reader.file);
-  if (csv->reader.fields != csv->columns)
-    return trm_error(TRM_FAILED, "%s:%zu: %zu columns in place of %zu", path, csv->reader.line, csv->reader.fields,
-                     csv->columns);
-  for (size_t i = 0; i < csv->columns; i++)
-    if (strcmp(csv->reader.field[i], csv->name[i]) != 0)
-      return trm_error(TRM_FAILED, "%s:%zu: column %zu is \"%s\" in place of \"%s\"", path, csv->reader.line, i + 1,
-                       csv->reader.field[i], csv->name[i]);
-  return TRM_OK;
 }
 
 /* -- rows */

@@ -51,7 +51,7 @@ mutation 'npy: order of bytes' datasets/npy.c 's/items && array->swapped/items \
 mutation 'npy: channels last' datasets/import_npy.c 's/if \(!import->last_channels\)/if (import)/' test_import_numpy 1
 mutation 'npz: checksums' datasets/zip_stream.c 's/stream->checksum != stream->member.checksum/false/' \
   test_import_numpy 1
-mutation 'csv: NA is a number' datasets/import_csv.c 's/"NA", //' test_import 1
+mutation 'csv: NA is a number' datasets/import_csv_columns.c 's/"NA", //' test_import 1
 mutation 'libsvm: index 0' datasets/import_libsvm.c 's/if \(index == 0\)/if (index == -1)/' test_import 1
 mutation 'libsvm: repeated index' datasets/import_libsvm.c 's/if \(index == before\)/if (index == -before)/' \
   test_import 1
