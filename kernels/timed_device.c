@@ -200,6 +200,22 @@ static double timed_conv_forward_flop(const struct trm_conv2d_forward *it)
   return timed_conv_flop(&it->conv, it->b);
 }
 
+static bool timed_conv2d_fuses(struct trm_device *device, const struct trm_conv2d *conv, enum trm_value_type type)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  return inner->ops->conv2d_fuses && inner->ops->conv2d_fuses(inner, conv, type);
+}
+
+static void timed_conv2d_fused(struct trm_device *device, const struct trm_conv2d_fused *call)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+  const double begin = timed_clock();
+
+  inner->ops->conv2d_fused(inner, call);
+  timed_count(device, TIMED_CONVOLUTION, begin, timed_conv_forward_flop(&call->conv), 0);
+}
+
 static double timed_conv_backward_data_flop(const struct trm_conv2d_backward_data *it)
 {
   return timed_conv_flop(&it->conv, it->b);
@@ -397,6 +413,8 @@ static const struct trm_device_ops timed_ops = {
   .record_end = timed_record_end,
   .replay = timed_replay,
   .recording_free = timed_recording_free,
+  .conv2d_fuses = timed_conv2d_fuses,
+  .conv2d_fused = timed_conv2d_fused,
   TRM_KERNELS(TIMED_SLOT)
   TRM_FUSED_KERNELS(TIMED_SLOT)
 };
