@@ -280,7 +280,7 @@ CPU_INLINE float loss_slope(enum value_loss kind, float z, float target, float d
   const float e = z - target;
 
   if (kind == BINARY)
-    return 1 / (1 + expf(-z)) - target;
+    return math_sigmoid(z) - target;
   if (kind == HUBER)
     return e > delta ? delta : e < -delta ? -delta : e;
   return 2 * e;
@@ -310,9 +310,14 @@ CPU_INLINE void loss_values(enum value_loss kind, enum trm_value_type type, cons
     for (size_t first = 0; first < f; first += CPU_BLOCK) {
       const size_t width = f - first < CPU_BLOCK ? f - first : CPU_BLOCK;
 
+      if (kind == BINARY) { /* has no vector form: a logarithm */
+        for (size_t j = 0; j < width; j++)
+          term[j] = loss_of_value(kind, cpu_value(type, z, first + j), t[first + j], delta);
+      } else {
 #pragma omp simd
-      for (size_t j = 0; j < width; j++)
-        term[j] = loss_of_value(kind, cpu_value(type, z, first + j), t[first + j], delta);
+        for (size_t j = 0; j < width; j++)
+          term[j] = loss_of_value(kind, cpu_value(type, z, first + j), t[first + j], delta);
+      }
       total += cpu_lane_sum(term, width);
     }
     it->loss[i] = (float)(total / (double)f);
