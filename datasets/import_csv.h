@@ -52,7 +52,7 @@ struct csv {
   float *x;              /* (CHUNK, width) rows gathered */
 };
 
-/* Whether a field's text stands for a missing value. */
+/* Returns true for the text of a missing value. */
 bool csv_is_missing(const char *text);
 
 /* Determines the columns from the first record of the train file, which has been read. Errors name the file. */
