@@ -92,7 +92,7 @@ report "static functions carry the name of their file" "$hits"
 
 # Files and options in backquotes in the guides. A file is found from the top, from the guide's folder, or anywhere if
 # it is named without a folder; x stands for any name.
-hits=$(find . -name '*.md' -not -path './build*' -not -path './CHANGELOG.md' | sort | while read -r guide; do
+hits=$(find . -name '*.md' -not -path './build*' -not -path './_build*' -not -path './CHANGELOG.md' | sort | while read -r guide; do
   grep -oE '`[A-Za-z0-9_./-]*(/|\.(c|h|sh|py|m4|mk|md))`' "$guide" | tr -d '`' | sort -u | while read -r path; do
     case $path in */x/ | */question/ | */x.c | *_x.c | build/ | .c | mpi.h | cblas.h) continue ;; esac
     [ -e "$path" ] || [ -e "${guide%/*}/$path" ] || [ -e "src/$path" ] ||
