@@ -10,7 +10,7 @@ scratch
 cd "$top" || exit 99
 
 # Files, their anchors ("# FILE ANCHOR", as forges make them of headings) and links ("LINK FILE TARGET").
-find . -name '*.md' -not -path './build*' -not -path './tests/fuzz/*' | sed 's,^\./,,' | sort > "$work/guides"
+find . -name '*.md' -not -path './build*' -not -path './_build*' -not -path './tests/fuzz/*' | sed 's,^\./,,' | sort > "$work/guides"
 [ "$(wc -l < "$work/guides")" -ge 40 ] || fail "only $(wc -l < "$work/guides") guides"
 xargs awk '
   FNR == 1 { fence = 0; split("", count) }
