@@ -3,8 +3,8 @@
  * instruction set, TDPBF16PS; it takes subnormal values for zero).
  *
  * Both factors are first copied to tiles, float32 ones rounded to nearest, ties to even. Threads then divide C. Every
- * element of C is summed in the order of k, in float32, and rounded once: results depend on nothing else, neither on the
- * number of threads nor on the size of C. */
+ * element of C is summed in the order of k, in float32, and rounded once: results depend on nothing else, neither on
+ * the number of threads nor on the size of C. */
 #include "blas/amx.h"
 
 #ifdef BLAS_AMX
@@ -50,8 +50,8 @@ static size_t amx_tiles(size_t n, size_t edge)
 /* -- copies of the factors */
 
 /* A factor as strips of 32 rows of op(A), or columns of op(B). Of each strip first the tile of all its k for its first
- * 16, then for its last: tile t of half h of strip s begins at ((2 s + h) depth + t) TILE. Zeros fill up. A tile of A has 16
- * rows of 32 values of k. One of B has 16 rows of two values of k, with those of 16 columns interleaved. */
+ * 16, then for its last: tile t of half h of strip s begins at ((2 s + h) depth + t) TILE. Zeros fill up. A tile of A
+ * has 16 rows of 32 values of k. One of B has 16 rows of two values of k, with those of 16 columns interleaved. */
 struct factor {
   const void *from;
   enum trm_value_type type;
@@ -168,8 +168,8 @@ static void amx_copy_body(const void *context, size_t low, size_t high)
 
 /* -- products of tiles */
 
-/* Where a factor's tiles begin: the one at k = 32 t of half h of strip s at values + s strip + h half + t tile, its rows
- * line bytes apart. */
+/* Where a factor's tiles begin: the one at k = 32 t of half h of strip s at values + s strip + h half + t tile, its
+ * rows line bytes apart. */
 struct operand {
   const trm_bf16 *values;
   size_t strip, half, tile, line;

@@ -9,6 +9,6 @@ extern const struct trm_blas_ops trm_blas_onednn, trm_blas_onednn_bf16; /* only 
 extern const struct trm_blas_ops trm_blas_amx;                               /* only if BLAS_AMX */
 extern const struct trm_blas_ops *const trm_blas_table[]; /* host products, ends with NULL */
 
-/* Returns the library `name` ("auto": the first that this processor supports) that computes with `matmul`. NULL: error recorded, which names the
- * libraries available, or what configure lacked. */
+/* Returns the library `name` ("auto": the first that this processor supports) that computes with `matmul`. NULL: error
+ * recorded, which names the libraries available, or what configure lacked. */
 const struct trm_blas_ops *trm_blas_find(const char *name, enum trm_matmul matmul);

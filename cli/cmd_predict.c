@@ -22,9 +22,10 @@ static const char usage[] =
   "JSON lines has an object for each sample: index, prediction, class (its name, where the data\n"
   "set has names) and probabilities, a list in the order of the classes (of a hinge loss score);\n"
   "of values prediction, a number or a list. Of labels (loss binary_cross_entropy) a prediction of\n"
-  "0 or 1 and a probability for each label; the HDF5 file has scores alone. Of a model of tokens, .jsonl alone, an object for each\n"
-  "sequence: index, tokens, loss (the mean over its tokens), perplexity, and the likeliest token\n"
-  "after its last one: next_token, next_text, next_probability.\n"
+  "0 or 1 and a probability for each label; the HDF5 file has scores alone. Of a model of tokens,\n"
+  ".jsonl alone, an object for each sequence: index, tokens, loss (the mean over its tokens),\n"
+  "perplexity, and the likeliest token after its last one: next_token, next_text,\n"
+  "next_probability.\n"
   "RUN is a run directory: its best.h5, else its last.h5, and its data.file unless that is given.\n"
   "A .safetensors file can replace the checkpoint, with --model=... Runs on one process, without\n"
   "a launcher. parallel.threads sets its threads.\n";

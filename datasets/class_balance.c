@@ -34,9 +34,10 @@ static int balance_parse_weights(const struct loader *loader, const char *list, 
       weight[count] = value;
     at = end;
   }
-  return count == classes ? TRM_OK
-                          : trm_error(TRM_USAGE, "train.class_weights: %zu numbers are given, %s has %zu classes", count,
-                                      loader->path, classes);
+  if (count == classes)
+    return TRM_OK;
+  return trm_error(TRM_USAGE, "train.class_weights: %zu numbers are given, %s has %zu classes", count, loader->path,
+                   classes);
 }
 
 /* Counts the rows of each class: count (classes). */

@@ -1,5 +1,5 @@
-/* Training samples by class: weights of their losses, and draws that favor no class (private to datasets/). All of it is
- * a function of the classes of the split, the options, and (seed, epoch, position): never of ranks. */
+/* Training samples by class: weights of their losses, and draws that favor no class (private to datasets/). All of it
+ * is a function of the classes of the split, the options, and (seed, epoch, position): never of ranks. */
 #pragma once
 
 #include "core/options.h"
@@ -9,7 +9,8 @@ struct loader;
 
 struct class_balance {
   /* train.class_weights: in training, the loss of a batch is sum(w l) / sum(w) over its rows, w being the weight of a
-   * row's class, l its loss, as in PyTorch. So a row has the weight w (rows of the batch) / sum(w) in the batch's mean. */
+   * row's class, l its loss, as in PyTorch. So a row has the weight w (rows of the batch) / sum(w) in the batch's
+   * mean. */
   double *weight; /* (classes); NULL: losses have no weights */
   size_t batch;   /* rows of a global batch */
   struct {
@@ -24,8 +25,8 @@ struct class_balance {
   size_t drawn;
 };
 
-/* Sets loader->balance by the options, for the training split. TRM_USAGE: targets that are no classes, a list of weights
- * that does not suit them, samples that are not all in memory. */
+/* Sets loader->balance by the options, for the training split. TRM_USAGE: targets that are no classes, a list of
+ * weights that does not suit them, samples that are not all in memory. */
 int class_balance_open(struct loader *loader, enum trm_split split, const struct trm_options *options);
 void class_balance_free(struct class_balance *balance);
 

@@ -68,8 +68,8 @@ int trm_data_writer_open(struct trm_data_writer **writer, const char *path, cons
 int trm_data_writer_split(struct trm_data_writer *writer, const char *split);
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);
 /* Compresses and writes full blocks that wait, if they are many, or all of them: the ranks divide the work. To be
- * called after appends, and with `all` before the next split, finish. writer: NULL on other ranks than 0. Collective; every
- * rank gets the same status. */
+ * called after appends, and with `all` before the next split, finish. writer: NULL on other ranks than 0. Collective;
+ * every rank gets the same status. */
 int trm_data_writer_pack(struct trm_data_writer *writer, struct trm_comm *comm, bool all);
 int trm_data_writer_finish(struct trm_data_writer *writer, size_t features);
 void trm_data_writer_abandon(struct trm_data_writer *writer);

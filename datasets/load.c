@@ -89,8 +89,8 @@ static int load_labels_check(const struct loader *loader, const float *value, si
   const size_t labels = loader->head.classes;
   for (size_t i = 0; i < rows * labels; i++)
     if (value[i] != 0 && value[i] != 1)
-      return trm_error(TRM_USAGE, "%s: %s row %llu of y has the value %g; for train.loss=binary_cross_entropy they must "
-                       "be 0 or 1", loader->path, loader->files.name, (unsigned long long)(first + i / labels),
+      return trm_error(TRM_USAGE, "%s: %s row %llu of y has the value %g; for train.loss=binary_cross_entropy they "
+                       "must be 0 or 1", loader->path, loader->files.name, (unsigned long long)(first + i / labels),
                        (double)value[i]);
   return TRM_OK;
 }

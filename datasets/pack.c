@@ -22,15 +22,6 @@ static void pack_transfer(struct trm_comm *comm, void *data, size_t bytes, int p
   comm->ops->wait(&request);
 }
 
-/* Blocks [low, high) of a rank: rank 0, which also hashes and stores, packs two where another packs three. */
-static void pack_interval(const struct trm_comm *comm, size_t count, int rank, size_t *low, size_t *high)
-{
-  const size_t parts = 3 * (size_t)comm->size - 1, first = rank == 0 ? 0 : 3 * (size_t)rank - 1;
-  size_t ignored;
-  trm_interval(count, parts, first, low, &ignored);
-  trm_interval(count, parts, rank == 0 ? 1 : first + 2, &ignored, high);
-}
-
 /* Packs a block in a file in memory; returns the packed bytes, owned by the caller. head->bytes < 0: failed. */
 static void *pack_in_memory(const struct pack_head *form, const void *data, struct packed_head *head)
 {
@@ -113,17 +104,17 @@ static bool pack_by_all(struct trm_comm *comm, const struct pack_block *blocks, 
   size_t low, high;
   bool done = true;
   for (int r = 1; r < comm->size; r++) {
-    pack_interval(comm, count, r, &low, &high);
+    trm_interval(count, (size_t)comm->size, (size_t)r, &low, &high);
     for (size_t i = low; i < high; i++)
       comm->ops->send_begin(comm, blocks[i].data, blocks[i].bytes, TRM_BYTE, r, TAG, &request[i]);
   }
   for (size_t i = 0; i < count; i++)
     comm->ops->wait(&request[i]);
-  pack_interval(comm, count, 0, &low, &high);
+  trm_interval(count, (size_t)comm->size, 0, &low, &high);
   for (size_t i = low; i < high; i++)
     done = done && pack_write(&blocks[i]);
   for (int r = 1; r < comm->size; r++) {
-    pack_interval(comm, count, r, &low, &high);
+    trm_interval(count, (size_t)comm->size, (size_t)r, &low, &high);
     for (size_t i = low; i < high; i++)
       done = pack_store(comm, &blocks[i], r) && done;
   }
@@ -147,7 +138,7 @@ bool pack_blocks(struct trm_comm *comm, const struct pack_block *blocks, size_t 
     done = pack_by_all(comm, blocks, count);
   } else {
     size_t low, high;
-    pack_interval(comm, count, comm->rank, &low, &high);
+    trm_interval(count, (size_t)comm->size, (size_t)comm->rank, &low, &high);
     pack_for_other(comm, form + low, high - low);
   }
   trm_free(form);

@@ -426,6 +426,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/torch_layouts.py \
 	tests/bench/torch_peer.py \
 	tests/layouts.md \
+	tests/fine_tuning_lib.sh \
 	tests/layouts_lib.sh \
 	tests/hosts_lib.sh \
 	tests/slurm_lib.sh \

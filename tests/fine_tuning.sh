@@ -3,35 +3,7 @@
 # frozen parameters (model.freeze), in several layouts.
 set -u
 . "$(dirname "$0")/lib.sh"
-scratch
-digits 600 100
-letters
-export_of() { # RUN FILE
-  "$TRIREME" export "$1/checkpoints/last.h5" --format=safetensors --out="$2" > export.log 2>&1 ||
-    { cat export.log; fail "export of $1"; }
-}
-# write NAME MODEL DATA
-write() {
-  cat > "$1.yaml" << END
-model: $2
-data: {file: $3, context: 20}
-train: {steps: 6, batch: 24}
-optim: {name: momentum, lr: 0.05, momentum: 0.9}
-parallel: {threads: 1}
-run: {seed: 3, checkpoint_every: 3}
-log: {every: 1}
-END
-}
-# expect TEXT FILE
-expect() { grep -qE -- "$1" "$2" || { cat "$2"; fail "$2 does not say: $1"; }; }
-# refuses TEXT OPTION...: the run ends with status 2 and this message
-refuses() {
-  local text=$1
-  shift
-  try 1 refused "$@" --run.overwrite=yes
-  [ $? -eq 2 ] || { cat refused.log; fail "$*: not status 2"; }
-  expect "$text" refused.log
-}
+. "$(dirname "$0")/fine_tuning_lib.sh"
 
 # -- a checkpoint, its run directory and its export begin the same run
 write digits "mlp 784-20-10 gelu" digits.h5

@@ -3,31 +3,8 @@
 # rank, are in checkpoints, and are merged by export.
 set -u
 . "$(dirname "$0")/lib.sh"
-scratch
-digits 600 100
-letters
-# write NAME MODEL DATA
-write() {
-  cat > "$1.yaml" << EOF
-model: $2
-data: {file: $3, context: 20}
-train: {steps: 6, batch: 24}
-optim: {name: momentum, lr: 0.05, momentum: 0.9}
-parallel: {threads: 1}
-run: {seed: 3, checkpoint_every: 3}
-log: {every: 1}
-EOF
-}
-expect() { grep -qE -- "$1" "$2" || { cat "$2"; fail "$2 does not say: $1"; }; }
-# refuses TEXT OPTION...: the run ends with status 2 and this message
-refuses() {
-  try 1 refused "${@:2}" --run.overwrite=yes
-  [ $? -eq 2 ] || { cat refused.log; fail "${*:2}: not status 2"; }
-  expect "$1" refused.log
-}
-export_of() { # RUN FORMAT FILE
-  "$TRIREME" export "$1" --format="$2" --out="$3" > export.log 2>&1 || { cat export.log; fail "export of $1"; }
-}
+. "$(dirname "$0")/fine_tuning_lib.sh"
+
 COMPARE=$(dirname "$TRIREME")/tests/support/compare_weights
 # close_to A B: the weights of two runs
 close_to() {
@@ -52,9 +29,9 @@ expect 'weights of base/checkpoints/last.h5: 28 of 44 parameters loaded$' one.lo
 expect 'trained: 16 of 44 parameters, 2048 of 9248 values' one.log
 [ "$(of one trained_parameters)" = 2048 ] && [ "$(of one gradient_bytes)" = 8192 ] || fail "one: more than adapters"
 if command -v python3 > /dev/null; then
-  export_of base safetensors base.safetensors
-  export_of start safetensors start.safetensors
-  export_of one safetensors one.safetensors
+  export_of base base.safetensors
+  export_of start start.safetensors
+  export_of one one.safetensors
   cmp base.safetensors start.safetensors || fail "export without updates: other bytes than without adapters"
   # by name: those that differ
   python3 - > differ.txt << 'EOF' || fail "the exported names or shapes are not those of the model without adapters"

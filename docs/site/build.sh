@@ -7,18 +7,18 @@ set -euo pipefail
 doxygen=$1 out=$2 version=$3 program=$4
 shift 4
 root=$PWD site=$PWD/docs/site
-rm -rf "$out/html" "$out/work"
-mkdir -p "$out/html" "$out/work/md"
-work=$out/work
-printf '%s\n' "$@" > "$work/headers"
+rm -rf "$out/html" "$out/source"
+mkdir -p "$out/html" "$out/source/md"
+source=$out/source
+printf '%s\n' "$@" > "$source/headers"
 
 # Lists of docs/README.md: "group TITLE", or "page PATH TITLE".
 sed -n -e 's/^## /group /p' -e 's/^- \[\([^]]*\)\](\([^)]*\)).*/page \2 \1/p' docs/README.md |
-  sed -E -e 's,^page \.\./,page ,; t' -e 's,^page ,page docs/,' > "$work/lists"
+  sed -E -e 's,^page \.\./,page ,; t' -e 's,^page ,page docs/,' > "$source/lists"
 {
   printf '%s\n' docs/README.md commands.md options.md experiments/*/*.md
-  sed -n 's/^page \([^ ]*\) .*/\1/p' "$work/lists"
-} | awk '!seen[$0]++' > "$work/pages"
+  sed -n 's/^page \([^ ]*\) .*/\1/p' "$source/lists"
+} | awk '!seen[$0]++' > "$source/pages"
 
 # indented COMMAND...: what it prints, as a block of a page
 indented() { echo && "$@" | sed 's/^/    /' && echo; }
@@ -36,15 +36,15 @@ indented() { echo && "$@" | sed 's/^/    /' && echo; }
         done ;;
     esac
   done
-} > "$work/commands.md"
-"$program" options > "$work/options.txt"
+} > "$source/commands.md"
+"$program" options > "$source/options.txt"
 {
   echo '# Options'
   printf '\nOf a run: in its configuration a section of keys, on the command line `--section.key=value`.\n'
-  awk -f "$site/options.awk" "$work/options.txt" "$work/options.txt"
+  awk -f "$site/options.awk" "$source/options.txt" "$source/options.txt"
   printf '\n## What cannot be combined\n'
   indented "$program" options --combinations
-} > "$work/options.md"
+} > "$source/options.md"
 
 # tab TYPE PAGE TITLE END: an entry of the navigation
 tab() { echo "<tab type=\"$1\" url=\"@ref page_$(printf %s "$2" | tr -cs 'A-Za-z0-9' _)\" title=\"$3\"$4>"; }
@@ -63,12 +63,12 @@ tab() { echo "<tab type=\"$1\" url=\"@ref page_$(printf %s "$2" | tr -cs 'A-Za-z
     else
       tab user "$path" "$title" /
     fi
-  done < "$work/lists"
+  done < "$source/lists"
   cat "$site/layout-end.xml"
-} > "$work/layout.xml"
+} > "$source/layout.xml"
 
 # Images have the names of their folders.
-grep / "$work/pages" | while read -r page; do
+grep / "$source/pages" | while read -r page; do
   sed -n 's/.*!\[[^]]*\](\([^):]*\)).*/\1/p' "$page" | while read -r image; do
     file=${page%/*}/$image
     cp "$file" "$out/html/${file//\//-}"
@@ -78,21 +78,21 @@ done
 # In one folder, which doxygen does not list.
 while read -r page; do
   file=$page
-  [ -e "$page" ] || file=$work/$page
-  awk -v work="$work" -v path="$page" -f "$site/page.awk" "$file" > "$work/md/${page//\//-}"
-done < "$work/pages"
+  [ -e "$page" ] || file=$source/$page
+  awk -v source="$source" -v path="$page" -f "$site/page.awk" "$file" > "$source/md/${page//\//-}"
+done < "$source/pages"
 {
   cat "$site/Doxyfile"
   echo "PROJECT_NUMBER = $version"
   echo "OUTPUT_DIRECTORY = $out"
   echo "FILTER_PATTERNS = *.h=\"sed -E -f $site/header.sed\""
-  echo "LAYOUT_FILE = $work/layout.xml"
+  echo "LAYOUT_FILE = $source/layout.xml"
   echo "HTML_EXTRA_STYLESHEET = $site/style.css"
-  echo "USE_MDFILE_AS_MAINPAGE = $work/md/docs-README.md"
-  echo "STRIP_FROM_PATH = $root/src $root $work/md"
-  echo "INPUT = $work/md $*"
-} > "$work/Doxyfile"
-"$doxygen" "$work/Doxyfile"
+  echo "USE_MDFILE_AS_MAINPAGE = $source/md/docs-README.md"
+  echo "STRIP_FROM_PATH = $root/src $root $source/md"
+  echo "INPUT = $source/md $*"
+} > "$source/Doxyfile"
+"$doxygen" "$source/Doxyfile"
 
 # In tables \| is |, and file:PATH is no address.
 sed -i -E -e '/markdownTable/s,\\\|,|,g' -e 's,<a href="file:[^"]*">([^<]*)</a>,\1,g' "$out"/html/page_*.html

@@ -1,5 +1,5 @@
 # A Markdown file as doxygen reads it: headings get names, by which links find them, and files that are named are links.
-#   awk -v work=FOLDER -v path=PATH -f page.awk FILE
+#   awk -v source=FOLDER -v path=PATH -f page.awk FILE
 # PATH: from the top of the source. FOLDER has the files `pages` and `headers`: such paths of all that is on the site.
 
 # path_of PATH FOLDER: a path relative to a folder, from the top
@@ -61,8 +61,8 @@ function link(text, target, image,   anchor, name) {
 BEGIN {
   folder = path ~ /\// ? path : ""; sub(/\/[^\/]*$/, "", folder)
   here = name_of(path)
-  while ((getline line < (work "/pages")) > 0) page[line] = 1
-  while ((getline line < (work "/headers")) > 0) {
+  while ((getline line < (source "/pages")) > 0) page[line] = 1
+  while ((getline line < (source "/headers")) > 0) {
     header[line] = line
     sub(/^src\//, "", header[line])
   }

@@ -18,9 +18,9 @@
  * released before its event is done. An event begins as zeros, which is done, may be used again when it is done, and
  * ends with event_free.
  *
- * A device may record calls, to make them again at once (a CUDA graph). Between record_begin and record_end the calls of
- * kernels, copy and fill are recorded in place of being made; no other slot may be called. A recording has the arguments
- * of its calls: replay makes them with the same addresses and numbers, on what the memory holds by then.
+ * A device may record calls, to make them again at once (a CUDA graph). Between record_begin and record_end the calls
+ * of kernels, copy and fill are recorded in place of being made; no other slot may be called. A recording has the
+ * arguments of its calls: replay makes them with the same addresses and numbers, on what the memory holds by then.
  */
 #pragma once
 
@@ -89,17 +89,17 @@ struct trm_device_ops {
   void (*pin)(struct trm_device *device, void *host, size_t bytes);
   void (*unpin)(struct trm_device *device, void *host);
 
-  /* -- recorded calls. NULL, all of them: the device records nothing. record_begin returns false if it cannot. record_end
-   * returns the recording, which the caller frees; NULL: one of the calls, or another slot that was called, cannot be
-   * recorded. Nothing has been made. replay makes the calls, in order; false: it made none, because memory of the
-   * device's own, which the recording uses, has been replaced. recording_free waits for the calls of replays. */
+  /* -- recorded calls. NULL, all of them: the device records nothing. record_begin returns false if it cannot.
+   * record_end returns the recording, which the caller frees; NULL: one of the calls, or another slot that was called,
+   * cannot be recorded. Nothing has been made. replay makes the calls, in order; false: it made none, because memory of
+   * the device's own, which the recording uses, has been replaced. recording_free waits for the calls of replays. */
   bool (*record_begin)(struct trm_device *device);
   struct trm_recording *(*record_end)(struct trm_device *device);
   bool (*replay)(struct trm_device *device, struct trm_recording *recording);
   void (*recording_free)(struct trm_device *device, struct trm_recording *recording);
 
-  /* -- inference (nn/conv_chain.h). NULL, both: convolutions and what follows them are calls of their own. conv2d_fuses:
-   * the device makes calls of conv2d_fused for this convolution. */
+  /* -- inference (nn/conv_chain.h). NULL, both: convolutions and what follows them are calls of their own.
+   * conv2d_fuses: the device makes calls of conv2d_fused for this convolution. */
   bool (*conv2d_fuses)(struct trm_device *device, const struct trm_conv2d *conv, enum trm_value_type type);
   void (*conv2d_fused)(struct trm_device *device, const struct trm_conv2d_fused *call);
 

@@ -199,7 +199,8 @@ ARRAYS(trm_softmax_cross_entropy, SCORES(z, call->c, TRM_READS), READS(target, c
 ARRAYS(trm_softmax_shard_stats, SCORES(z, SHARD, TRM_READS), READS(target, call->b),
        WRITES(stats, call->b * TRM_SCORES_FIELDS))
 ARRAYS(trm_softmax_shard_join, READS(stats, call->ranks * call->b * TRM_SCORES_FIELDS), READS(target, call->b),
-       READS(weight, call->b), WRITES(loss, call->b), WRITES(correct, call->b), WRITES(max, call->b), WRITES(sum, call->b))
+       READS(weight, call->b), WRITES(loss, call->b), WRITES(correct, call->b), WRITES(max, call->b),
+       WRITES(sum, call->b))
 ARRAYS(trm_softmax_shard_gradient, SCORES(z, SHARD, TRM_READS), READS(target, call->b), READS(weight, call->b),
        READS(max, call->b), READS(sum, call->b), SCORES(dz, SHARD, TRM_WRITES))
 ARRAYS(trm_value_loss, SCORES(z, call->f, TRM_READS), READS(target, call->b * call->f),

@@ -65,8 +65,8 @@ static void sha_add_blocks_plain(uint32_t state[8], const uint8_t *data, size_t 
 }
 
 #ifdef __x86_64__
-/* By the processor's instructions, five times as fast: they keep the variables a, b, e, f in one register and c, d, g, h
- * in another, highest first, and compute two rounds. */
+/* The same by the processor's instructions, which keep the variables a, b, e, f in one register and c, d, g, h in
+ * another, highest first, and compute two rounds. */
 __attribute__((target("sha,sse4.1"))) static void sha_add_blocks_native(uint32_t state[8], const uint8_t *data,
                                                                         size_t blocks)
 {

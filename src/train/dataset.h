@@ -53,12 +53,12 @@ struct trm_dataset_ops {
               struct trm_comm *comm);
   /* Fills the batch with the samples at positions [low, high) of the epoch's order. The order of epoch e is a function
    * of (seed, e, rows, row bytes, data.memory, train.batch) alone, the identity for the test split and with shuffle
-   * off; with data.balance of the samples' classes, too. Not collective, no messages. With the identity order, a rank may fetch any positions. With another order, the
-   * ranks that share memory read the data together: each fetches its shard of every global batch, even an empty one
-   * (low == high at the shard's position); positions do not decrease within an epoch, and epoch e + 1 follows e. A
-   * fetch at another position (a resumed run) waits until all these ranks have made it. With `independent` this holds
-   * for the first fetch and for one of an earlier epoch alone. Signed targets are not set. Rows of the training split
-   * have weights with train.class_weights. */
+   * off; with data.balance of the samples' classes, too. Not collective, no messages. With the identity order, a rank
+   * may fetch any positions. With another order, the ranks that share memory read the data together: each fetches its
+   * shard of every global batch, even an empty one (low == high at the shard's position); positions do not decrease
+   * within an epoch, and epoch e + 1 follows e. A fetch at another position (a resumed run) waits until all these ranks
+   * have made it. With `independent` this holds for the first fetch and for one of an earlier epoch alone. Signed
+   * targets are not set. Rows of the training split have weights with train.class_weights. */
   int (*fetch)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch);
   /* Fetches sparse rows as fetch does, without copying entries where possible. row (high - low): valid until the next
    * fetch. Of the batch only rows and targets are set. */

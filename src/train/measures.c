@@ -508,7 +508,7 @@ static void measures_end_classes(struct trm_measurement *m, struct trm_comm *com
   measures->value[TRM_ECE] = m->probable ? error / rows : NAN;
 }
 
-/* Collective. */
+/* F1 of labels, from the counts of all ranks. Collective. */
 static void measures_end_labels(struct trm_measurement *m, struct trm_comm *comm, struct trm_measures *measures)
 {
   double macro = 0, right = 0, all = 0;

@@ -40,7 +40,8 @@ char *trainer_validation_text(const struct trainer *t)
   return trm_strdup(validation->digest ? validation->digest : validation->path);
 }
 
-/* Sets the initial values of this rank's slice of a parameter: those that were loaded, or drawn ones. process: ranks of this process that have the same slices, of which the first one draws. */
+/* Sets the initial values of this rank's slice of a parameter: those that were loaded, or drawn ones. process: ranks of
+ * this process that have the same slices, of which the first one draws. */
 static void restart_init_parameter(const struct trainer *t, const struct trm_parameter *p,
                                    const struct trainer_initial *initial, struct trm_comm *process, float *to)
 {
@@ -104,7 +105,8 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
   if (c->undones > 0 && c->batch != (uint64_t)t->options->train.batch)
     return trm_error(TRM_USAGE, "train.batch: %s is of a run that was stopped when later batches were done than "
                      "others; resume with its train.batch=%llu", path, (unsigned long long)c->batch);
-  if (c->position > 0 && c->position < t->data->rows && c->batch != (uint64_t)t->options->train.batch && t->options->train.class_weights[0])
+  if (c->position > 0 && c->position < t->data->rows && c->batch != (uint64_t)t->options->train.batch &&
+      t->options->train.class_weights[0])
     return trm_error(TRM_USAGE, "train.class_weights: %s is in the middle of an epoch of batches of %llu; resume with "
                      "this train.batch", path, (unsigned long long)c->batch);
   if (c->batch != (uint64_t)t->options->train.batch)

@@ -14,9 +14,9 @@
 #   gpt2-124m  GPT-2, 2 rows of 256 tokens per rank, AdamW
 #   sequence   MODEL="conv2d 32 3 pad=1 | relu | ..." INPUT=3x32x32 BATCH=128, SGD with momentum
 # DTYPE=bf16: products and activations in bfloat16 on both sides (device.matmul and train.activations; autocast).
-# THREADS: per rank. COMPILE=yes: the faster of PyTorch's eager and compiled model. The result is the median over rounds of PyTorch's seconds / ours (above
-# 1: ours is faster); the machine's load affects both. OPTION: of ours, as --train.activations=bf16. Memory: peak of the
-# first rank, PyTorch's eager.
+# THREADS: per rank. COMPILE=yes: the faster of PyTorch's eager and compiled model. The result is the median over rounds
+# of PyTorch's seconds / ours (above 1: ours is faster); the machine's load affects both. OPTION: of ours, as
+# --device.blas=onednn. Memory: peak of the first rank, PyTorch's eager.
 . "$(dirname "$0")/lib.sh"
 WORK=${WORK:-mlp}
 DTYPE=${DTYPE:-f32}
@@ -44,8 +44,8 @@ esac
 
 printf '%5s %14s %14s %8s\n' round 'trireme ms' 'PyTorch ms' ratio
 for round in $(seq "$ROUNDS"); do
-  one=$(job "$RANKS" bench step "${model[@]}" --train.activations="$DTYPE" --device.matmul="$DTYPE" --bound=no --json --steps="$STEPS" \
-    --warmup="$WARMUP" --threads="$THREADS" "$@")
+  one=$(job "$RANKS" bench step "${model[@]}" --train.activations="$DTYPE" --device.matmul="$DTYPE" --bound=no --json \
+    --steps="$STEPS" --warmup="$WARMUP" --threads="$THREADS" "$@")
   a=$(echo "$one" | json_value step_s)
   wanted "trireme bench step" "$a"
   two=$("$PYTHON" "$PEER" "$WORK" ${same[@]+"${same[@]}"} ${compile[@]+"${compile[@]}"} --dtype "$DTYPE" \

@@ -1,13 +1,16 @@
 #!/bin/bash
 # Rate of imports of csv and libsvm files, compared with pandas.read_csv and sklearn.datasets.load_svmlight_file, which
 # leave the rows in memory; ours also sorts out classes, checks, hashes and writes. Measured alternately, on one core.
+# Then the time that passes with one rank and with several, compressed, and whether the data sets are equal.
 #
-#   [ROUNDS=5] [MB=100] [PYTHON=python3] tests/bench/import.sh [csv|libsvm]...
+#   [ROUNDS=5] [MB=100] [RANKS=2] [PYTHON=python3] tests/bench/import.sh [csv|libsvm]...
 #
-# PYTHON needs numpy, pandas and scikit-learn. The result is the median over rounds of their time / ours.
+# PYTHON needs numpy, pandas and scikit-learn. The results are medians over rounds: their time / ours, and the time of one
+# rank / that of several.
 ROUNDS=${ROUNDS:-5}
 . "$(dirname "$0")/lib.sh"
 MB=${MB:-100}
+RANKS=${RANKS:-2}
 PYTHON=${PYTHON:-python3}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -38,6 +41,14 @@ seconds() {
   { time "$@" > "$folder/log" 2>&1; } 2>&1 | awk '{ print $1 + $2 }'
 }
 
+# passing RANKS KIND FILE: seconds that pass
+passing() {
+  local TIMEFORMAT=%R
+  { time job "$1" data import "$2" "$3" --out="$folder/ranks-$1.h5" --overwrite > "$folder/log" 2>&1; } 2>&1
+}
+
+digest() { "$TRIREME" data info "$1" --json | sed -n 's/.*"digest":"\([0-9a-f]*\)".*/\1/p'; }
+
 cat > "$folder/peer.py" << 'EOF'
 import sys
 if sys.argv[1] == "csv":
@@ -54,7 +65,7 @@ for format in "${@:-csv libsvm}"; do
   for kind in $format; do
     file=$folder/rows.$kind
     bytes=$(stat -c %s "$file")
-    ours=() theirs=() ratios=() packed=()
+    ours=() theirs=() ratios=() packed=() speedups=()
     for round in $(seq "$ROUNDS"); do
       a=$(seconds "$TRIREME" data import "$kind" "$file" --out="$folder/out.h5" --overwrite --compress=0)
       c=$(seconds "$TRIREME" data import "$kind" "$file" --out="$folder/out.h5" --overwrite)
@@ -62,12 +73,19 @@ for format in "${@:-csv libsvm}"; do
       start=$(seconds "$PYTHON" "$folder/peer.py" "$kind")
       b=$(awk -v a="$whole" -v b="$start" 'BEGIN { print a - b }')
       ours+=("$a") packed+=("$c") theirs+=("$b") ratios+=("$(ratio "$b" "$a")")
-      echo "$kind: round $round: ours $a s (compressed $c s), theirs $b s"
+      one=$(passing 1 "$kind" "$file")
+      all=$(passing "$RANKS" "$kind" "$file")
+      speedups+=("$(ratio "$one" "$all")")
+      echo "$kind: round $round: ours $a s (compressed $c s), theirs $b s; 1 rank $one s, $RANKS ranks $all s"
     done
-    awk -v kind="$kind" -v n="$bytes" -v a="$(median "${ours[@]}")" -v b="$(median "${theirs[@]}")" -v rounds="$ROUNDS" \
+    first=$(digest "$folder/ranks-1.h5")
+    wanted "trireme data info" "$first"
+    equal=$([ "$first" = "$(digest "$folder/ranks-$RANKS.h5")" ] && echo true || echo false)
+    awk -v ranks="$RANKS" -v speedup="$(median "${speedups[@]}")" -v equal="$equal" -v kind="$kind" -v n="$bytes" -v a="$(median "${ours[@]}")" -v b="$(median "${theirs[@]}")" -v rounds="$ROUNDS" \
       -v c="$(median "${packed[@]}")" -v r="$(median "${ratios[@]}")" 'BEGIN {
         printf "{\"compare\":\"import %s\",\"rounds\":%d,\"mb_per_s\":%.1f,\"compressed_mb_per_s\":%.1f,", kind, rounds,
                n / a / 1e6, n / c / 1e6
-        printf "\"peer_mb_per_s\":%.1f,\"ratio\":%s}\n", n / b / 1e6, r }'
+        printf "\"peer_mb_per_s\":%.1f,\"ratio\":%s,", n / b / 1e6, r
+        printf "\"ranks\":%d,\"speedup\":%.2f,\"equal_digests\":%s}\n", ranks, speedup, equal }'
   done
 done

@@ -151,6 +151,18 @@ def loaded(tensors):
     return {name: torch.tensor(values).reshape(shape) for name, (shape, values) in tensors.items()}
 
 
+def descend(optimizer, loss_of):
+    """Returns the losses of the steps."""
+    losses = []
+    for step in range(STEPS):
+        loss = loss_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def train_resnet(rate, freezes, evaluates_frozen):
     """freezes: of a name, whether it is frozen; evaluates_frozen: frozen norms take their running statistics."""
     import torch
@@ -170,13 +182,7 @@ def train_resnet(rate, freezes, evaluates_frozen):
     x = torch.tensor(list(pictures().values()), dtype=torch.float32).permute(0, 3, 1, 2) / 255
     target = torch.arange(CLASSES).repeat_interleave(IMAGES)
     optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=rate, momentum=0.9)
-    losses = []
-    for _ in range(STEPS):
-        loss = torch.nn.functional.cross_entropy(net(x), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = descend(optimizer, lambda step: torch.nn.functional.cross_entropy(net(x), target))
     net.eval()
     with torch.no_grad():
         return losses + [torch.nn.functional.cross_entropy(net(x), target).item()]
@@ -214,14 +220,8 @@ def train_gpt(rate):
         return torch.nn.functional.cross_entropy(scores.flatten(0, 1), target[at].flatten())
 
     optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=rate, weight_decay=0.1)
-    losses = []
     net.train()
-    for step in range(STEPS):
-        loss = loss_of(slice(BATCH * step, BATCH * (step + 1)))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = descend(optimizer, lambda step: loss_of(slice(BATCH * step, BATCH * (step + 1))))
     net.eval()
     with torch.no_grad():
         return losses + [loss_of(slice(0, BATCH * STEPS)).item()]
@@ -232,6 +232,7 @@ def main():
         write_inputs(sys.argv[2])
         return
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
+
     def head(name):
         return not name.startswith("fc")
 

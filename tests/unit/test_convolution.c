@@ -436,8 +436,9 @@ static void chains_on(struct trm_device *device)
               "conv2d 24 3 pad=1 | batch_norm | relu | conv2d 16 3 pad=1 | batch_norm | mark a | relu | "
               "conv2d 16 3 pad=1 bias=yes | batch_norm | add a | relu | mark b | conv2d 16 5 pad=2 | add b | head",
               &cifar, 2);
-  chain_check(device, "conv2d 16 3 | batch_norm | relu | max_pool 2 | mark a | conv2d 16 3 pad=1 | batch_norm | add a | "
-              "relu | global_avg_pool | head", &mnist, 2);
+  chain_check(device,
+              "conv2d 16 3 | batch_norm | relu | max_pool 2 | mark a | conv2d 16 3 pad=1 | batch_norm | add a | relu | "
+              "global_avg_pool | head", &mnist, 2);
 }
 
 static void test_chains(void)

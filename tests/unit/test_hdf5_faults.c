@@ -124,7 +124,8 @@ static int write_checkpoint(void)
   const struct trm_checkpoint c = {
     .updates = 17, .model_text = model.text, .loss_name = (char *)model.loss->name, .config = (char *)"a: b\n",
     .record = (char *)"{}\n", .data_digest = (char *)"0123", .validation = (char *)"none",
-    .class_names = (char **)names, .undone = undone, .undones = 2, .spec = model.spec, .states = 2, .state_name = {"weights", "momentum"}, .state = {weights, weights},
+    .class_names = (char **)names, .undone = undone, .undones = 2, .spec = model.spec,
+    .states = 2, .state_name = {"weights", "momentum"}, .state = {weights, weights},
     .local_state_ranks = 2, .read_local_states = local_states};
   return trm_checkpoint_hdf5.write(path, &c, &model);
 }

@@ -1,5 +1,5 @@
-/* Losses and plateaus are PyTorch's, balanced class weights scikit-learn's (tests/reference/make_losses.py). Weights and
- * draws of a data set depend on the position in the epoch alone. */
+/* Losses and plateaus are PyTorch's, balanced class weights scikit-learn's (tests/reference/make_losses.py). Weights
+ * and draws of a data set depend on the position in the epoch alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +84,9 @@ static void losses(struct trm_device *device)
   struct reference r;
   int cases = 0;
   while (reference_next(file, &r)) {
-    if (strcmp(reference_setting(&r, "loss"), "plateau") != 0 && strcmp(reference_setting(&r, "loss"), "balanced") != 0) {
+    const char *loss = reference_setting(&r, "loss");
+
+    if (strcmp(loss, "plateau") != 0 && strcmp(loss, "balanced") != 0) {
       loss_check(device, &r);
       cases++;
     }

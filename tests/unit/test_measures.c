@@ -151,7 +151,8 @@ static void test_not_finite(void)
     trm_measurement_free(measure(&one, 7, &measures));
     for (int i = 0; i < TRM_MEASURES; i++)
       CU_ASSERT(isnan(measures.value[i]));
-    CU_ASSERT(measures.applies[one.loss->labels ? TRM_F1_MACRO : one.spec.target == TRM_TARGET_VALUE ? TRM_MAE : TRM_AUC]);
+    const enum trm_measure of_values = one.loss->labels ? TRM_F1_MACRO : TRM_MAE;
+    CU_ASSERT(measures.applies[one.spec.target == TRM_TARGET_VALUE ? of_values : TRM_AUC]);
     trm_measures_text(&measures, text, sizeof text);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, one.loss->labels ? "F1 macro -, micro -"
                                         : one.spec.target == TRM_TARGET_VALUE ? "MAE -, RMSE -, R^2 -" : ", AUC -"));
