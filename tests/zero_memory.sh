@@ -37,11 +37,11 @@ stand_still() {
   done
 }
 
-# watched RANKS KIB MODEL OPTION...: trains with a limit on each process's address space; sets status to the exit
-# status. Peaks over all ranks, KiB: resident (rank 0's, which is the largest anyway), addresses. part, with shared
-# memory: a rank's share of the peak sum, counting shared pages once (Pss; the Pss of one rank alone includes what
-# others have not touched yet). The ranks stand still while it is read: a page that a second rank touches between the
-# reading of the one's Pss and of the other's would count one and a half times.
+# watched RANKS KIB MODEL OPTION...: trains for $steps steps with a limit on each process's address space; sets status
+# to the exit status. Peaks over all ranks, KiB: resident (rank 0's, which is the largest anyway), addresses. part, with
+# shared memory: a rank's share of the peak sum, counting shared pages once (Pss; the Pss of one rank alone includes
+# what others have not touched yet). The ranks stand still while it is read: a page that a second rank touches between
+# the reading of the one's Pss and of the other's would count one and a half times.
 watched() {
   local ranks=$1 limit=$2 model=$3 rank job now own all ids
   shift 3
@@ -49,7 +49,7 @@ watched() {
   rm -f rank.*
   # shellcheck disable=SC2016 # that shell expands it
   launch "$ranks" bash -c 'ulimit -v "$1"; shift; echo > rank.$$; exec "$@"' rank "$limit" "$TRIREME" train \
-    --model="$model" --data.file=text.h5 --data.context=8 --train.batch=4 --train.steps=2 --optim.name=adam \
+    --model="$model" --data.file=text.h5 --data.context=8 --train.batch=4 "--train.steps=$steps" --optim.name=adam \
     --optim.lr=1e-3 --parallel.threads=1 --parallel.bucket=1M --run.checkpoint_every=$checkpoint --run.dir=run \
     --run.overwrite=yes --log.quiet=yes "$@" > log 2>&1 &
   job=$!
@@ -78,10 +78,11 @@ watched() {
 
 # trained TEXT...: the run of `watched` succeeded
 trained() {
-  [ "$status" = 0 ] && [ "$(json_number steps run/summary.json)" = 2 ] || { cat log; fail "$*: exit status $status"; }
+  [ "$status" = 0 ] && [ "$(json_number steps run/summary.json)" = "$steps" ] ||
+    { cat log; fail "$*: exit status $status"; }
 }
 
-checkpoint=-1
+checkpoint=-1 steps=2
 # Memory of a rank with the large model minus that with a small one.
 watched 1 unlimited "$small"
 trained "a small model"
@@ -96,8 +97,10 @@ four_addresses=0
 for share in none node; do
   [ $share = none ] || all_cases || continue
   zero=(--parallel.zero=3 "--parallel.share=$share")
+  steps=200 # two would end between two looks at it
   watched 4 unlimited "$small" "${zero[@]}"
   trained "a small model on four ranks, ${zero[*]}"
+  steps=2
   four=$([ $share = none ] && echo $resident || echo $part)
   watched 4 unlimited "$large" "${zero[@]}"
   trained "four ranks, ${zero[*]}"
