@@ -319,6 +319,7 @@ trm_test_scripts += \
 	tests/check_words.sh \
 	tests/installed.sh \
 	tests/readme.sh \
+	tests/guides.sh \
 	tests/background.sh \
 	tests/buddy.sh \
 	tests/bad_input.sh \
