@@ -22,9 +22,34 @@ CPU_INLINE float batch_norm_inverse_std(const struct trm_batch_norm *bn, float s
   return (float)(1 / sqrt((double)square / batch_norm_count(bn) + (double)bn->epsilon));
 }
 
-/* Sums of y and of y * (x - shift) in lanes: two independent chains of additions. */
-CPU_INLINE void batch_norm_lane_products(enum trm_value_type type, const void *x, float shift, const void *y, size_t n,
-                                         double *sum, double *products)
+/* A channel's part of the normalization: (x - mean) * scale + bias. */
+struct channel {
+  float mean, scale, bias;
+};
+
+CPU_INLINE struct channel batch_norm_channel(const struct trm_batch_norm *bn, float mean, float square, float w,
+                                             float bias)
+{
+  return (struct channel){mean, batch_norm_inverse_std(bn, square) * w, bias};
+}
+
+CPU_INLINE float batch_norm_value(enum trm_value_type type, const struct channel *channel, const void *x, size_t i)
+{
+  return (cpu_value(type, x, i) - channel->mean) * channel->scale + channel->bias;
+}
+
+/* The gradient of the norm's output: dy, with relu only where the output is positive. */
+CPU_INLINE float batch_norm_gradient(enum trm_value_type type, bool relu, const struct channel *channel, const void *x,
+                                     const void *dy, size_t i)
+{
+  const float gradient = cpu_value(type, dy, i); /* read in any case: without a branch */
+
+  return relu && batch_norm_value(type, channel, x, i) <= 0.0f ? 0.0f : gradient;
+}
+
+/* Sums of the gradient and of it times (x - mean) in lanes: two independent chains of additions. */
+CPU_INLINE void batch_norm_lane_products(enum trm_value_type type, bool relu, const struct channel *channel,
+                                         const void *x, const void *dy, size_t n, double *sum, double *products)
 {
   float lane[CPU_LANES] = {0}, product[CPU_LANES] = {0};
   size_t i = 0;
@@ -32,12 +57,16 @@ CPU_INLINE void batch_norm_lane_products(enum trm_value_type type, const void *x
   for (; i + CPU_LANES <= n; i += CPU_LANES)
 #pragma omp simd
     for (size_t l = 0; l < CPU_LANES; l++) {
-      lane[l] += cpu_value(type, y, i + l);
-      product[l] += (cpu_value(type, x, i + l) - shift) * cpu_value(type, y, i + l);
+      const float gradient = batch_norm_gradient(type, relu, channel, x, dy, i + l);
+
+      lane[l] += gradient;
+      product[l] += (cpu_value(type, x, i + l) - channel->mean) * gradient;
     }
   for (size_t l = 0; i + l < n; l++) {
-    lane[l] += cpu_value(type, y, i + l);
-    product[l] += (cpu_value(type, x, i + l) - shift) * cpu_value(type, y, i + l);
+    const float gradient = batch_norm_gradient(type, relu, channel, x, dy, i + l);
+
+    lane[l] += gradient;
+    product[l] += (cpu_value(type, x, i + l) - channel->mean) * gradient;
   }
   for (int width = CPU_LANES / 2; width > 0; width /= 2)
     for (int l = 0; l < width; l++) {
@@ -148,7 +177,20 @@ static void batch_norm_run(struct trm_device *device, const struct trm_batch_nor
   cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, body, call);
 }
 
-/* subtracts the mean first: a large mean costs no precision */
+/* n values of a channel. Subtracts the mean first: a large mean costs no precision. */
+CPU_INLINE void batch_norm_forward_channel(enum trm_value_type type, bool relu, const struct channel *channel,
+                                           const void *x, const void *addend, void *y, size_t n)
+{
+#pragma omp simd
+  for (size_t s = 0; s < n; s++) {
+    float value = batch_norm_value(type, channel, x, s);
+
+    if (addend)
+      value = cpu_rounded(type, value) + cpu_value(type, addend, s);
+    cpu_set(type, y, s, relu && value <= 0.0f ? 0.0f : value);
+  }
+}
+
 CPU_INLINE void batch_norm_forward(enum trm_value_type type, const struct trm_batch_norm_forward *it, size_t low,
                                    size_t high)
 {
@@ -156,19 +198,24 @@ CPU_INLINE void batch_norm_forward(enum trm_value_type type, const struct trm_ba
 
   for (size_t first = low; first < high; first += TOGETHER) {
     const size_t end = batch_norm_end(first, high);
-    float scales[TOGETHER];
+    struct channel channel[TOGETHER];
 
     for (size_t c = first; c < end; c++)
-      scales[c - first] = batch_norm_inverse_std(&it->bn, it->square[c]) * it->w[c];
+      channel[c - first] = batch_norm_channel(&it->bn, it->mean[c], it->square[c], it->w[c], it->bias[c]);
     for (size_t i = 0; i < it->b; i++)
       for (size_t c = first; c < end; c++) {
-        const float mean = it->mean[c], bias = it->bias[c], scale = scales[c - first];
-        const void *x = cpu_at(type, it->x, (i * channels + c) * size);
-        void *y = cpu_at(type, it->y, (i * channels + c) * size);
+        const size_t at = (i * channels + c) * size;
+        const void *x = cpu_at(type, it->x, at);
+        void *y = cpu_at(type, it->y, at);
 
-#pragma omp simd
-        for (size_t s = 0; s < size; s++)
-          cpu_set(type, y, s, (cpu_value(type, x, s) - mean) * scale + bias);
+        if (it->addend && it->relu)
+          batch_norm_forward_channel(type, true, &channel[c - first], x, cpu_at(type, it->addend, at), y, size);
+        else if (it->addend)
+          batch_norm_forward_channel(type, false, &channel[c - first], x, cpu_at(type, it->addend, at), y, size);
+        else if (it->relu)
+          batch_norm_forward_channel(type, true, &channel[c - first], x, NULL, y, size);
+        else
+          batch_norm_forward_channel(type, false, &channel[c - first], x, NULL, y, size);
       }
   }
 }
@@ -187,14 +234,22 @@ CPU_INLINE void batch_norm_sums(enum trm_value_type type, const struct trm_batch
   for (size_t first = low; first < high; first += TOGETHER) {
     const size_t end = batch_norm_end(first, high);
     double sum[TOGETHER] = {0}, products[TOGETHER] = {0};
+    struct channel channel[TOGETHER];
 
+    for (size_t c = first; c < end; c++)
+      channel[c - first] = it->relu ? batch_norm_channel(&it->bn, it->mean[c], it->square[c], it->w[c], it->bias[c])
+                                    : (struct channel){.mean = it->mean[c]};
     for (size_t i = 0; i < it->b; i++)
       for (size_t c = first; c < end; c++)
         for (size_t s = 0; s < size; s += CPU_BLOCK) {
           const size_t at = (i * channels + c) * size + s, n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
+          const void *x = cpu_at(type, it->x, at), *dy = cpu_at(type, it->dy, at);
+          const struct channel *own = &channel[c - first];
 
-          batch_norm_lane_products(type, cpu_at(type, it->x, at), it->mean[c], cpu_at(type, it->dy, at), n,
-                                   &sum[c - first], &products[c - first]);
+          if (it->relu)
+            batch_norm_lane_products(type, true, own, x, dy, n, &sum[c - first], &products[c - first]);
+          else
+            batch_norm_lane_products(type, false, own, x, dy, n, &sum[c - first], &products[c - first]);
         }
     for (size_t c = first; c < end; c++) {
       it->sums[c] = (float)sum[c - first];
@@ -210,6 +265,20 @@ void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm_
   batch_norm_run(device, &call->bn, call->b, batch_norm_sums_body, call);
 }
 
+/* n values of a channel. mean_dy, slope: of dy, and of x. */
+CPU_INLINE void batch_norm_backward_channel(enum trm_value_type type, bool relu, const struct channel *channel,
+                                            float mean_dy, float slope, const void *x, const void *dy, void *dx,
+                                            size_t n)
+{
+#pragma omp simd
+  for (size_t s = 0; s < n; s++) {
+    const float gradient = batch_norm_gradient(type, relu, channel, x, dy, s);
+
+    cpu_set(type, dx, s,
+            channel->scale * (gradient - mean_dy - (cpu_value(type, x, s) - channel->mean) * slope));
+  }
+}
+
 CPU_INLINE void batch_norm_backward(enum trm_value_type type, const struct trm_batch_norm_backward *it, size_t low,
                                     size_t high)
 {
@@ -217,26 +286,28 @@ CPU_INLINE void batch_norm_backward(enum trm_value_type type, const struct trm_b
 
   for (size_t first = low; first < high; first += TOGETHER) {
     const size_t end = batch_norm_end(first, high);
-    float scales[TOGETHER], means[TOGETHER], slopes[TOGETHER]; /* of dy, of x */
+    struct channel channel[TOGETHER];
+    float means[TOGETHER], slopes[TOGETHER]; /* of dy, of x */
 
     for (size_t c = first; c < end; c++) {
       const float inverse = batch_norm_inverse_std(&it->bn, it->square[c]);
 
-      scales[c - first] = inverse * it->w[c];
+      channel[c - first] =
+        batch_norm_channel(&it->bn, it->mean[c], it->square[c], it->w[c], it->relu ? it->bias[c] : 0);
       means[c - first] = (float)((double)it->sums[c] / batch_norm_count(&it->bn));
       slopes[c - first] = (float)((double)it->sums[channels + c] / batch_norm_count(&it->bn) * (double)inverse);
     }
     for (size_t i = 0; i < it->b; i++)
       for (size_t c = first; c < end; c++) {
-        const float scale = scales[c - first], mean_dy = means[c - first], slope = slopes[c - first];
-        const float mean = it->mean[c];
+        const float mean_dy = means[c - first], slope = slopes[c - first];
         const size_t at = (i * channels + c) * size;
         const void *x = cpu_at(type, it->x, at), *dy = cpu_at(type, it->dy, at);
         void *dx = cpu_at(type, it->dx, at);
 
-#pragma omp simd
-        for (size_t s = 0; s < size; s++)
-          cpu_set(type, dx, s, scale * (cpu_value(type, dy, s) - mean_dy - (cpu_value(type, x, s) - mean) * slope));
+        if (it->relu)
+          batch_norm_backward_channel(type, true, &channel[c - first], mean_dy, slope, x, dy, dx, size);
+        else
+          batch_norm_backward_channel(type, false, &channel[c - first], mean_dy, slope, x, dy, dx, size);
       }
   }
 }

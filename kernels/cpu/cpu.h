@@ -51,6 +51,12 @@ CPU_INLINE void cpu_set(enum trm_value_type type, void *values, size_t at, float
     ((trm_bf16 *)values)[at] = trm_bf16_round(x);
 }
 
+/* x as it is after cpu_set. */
+CPU_INLINE float cpu_rounded(enum trm_value_type type, float x)
+{
+  return type == TRM_VALUES_F32 ? x : trm_bf16_value(trm_bf16_round(x));
+}
+
 /* Results that a body adds to before they are rounded are floats until then: in place, or in the thread's part of
  * buffers (threads, n). cpu_place returns where they are, cpu_write rounds n of them to `values`. */
 CPU_INLINE float *cpu_place(enum trm_value_type type, void *values, float *buffers, size_t n)

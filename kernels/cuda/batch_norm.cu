@@ -111,17 +111,27 @@ __device__ static float batch_norm_inverse_std(const struct trm_batch_norm *bn, 
   return 1.0f / sqrtf(square * each + bn->epsilon);
 }
 
+/* The gradient of the norm's output, whose scale is inverse * w: dy, with relu only where the output is positive. */
+__device__ static float batch_norm_gradient(bool relu, float x, float mean, float scale, float bias, float dy)
+{
+  return relu && (x - mean) * scale + bias <= 0.0f ? 0.0f : dy;
+}
+
 template <typename value>
 __global__ static void batch_norm_run_forward(const struct trm_batch_norm_forward it, float each)
 {
-  const cuda_values<value> x(it.x), y(it.y);
+  const cuda_values<value> x(it.x), addend(it.addend), y(it.y);
 
   each = batch_norm_each_of(&it.bn, each);
   CUDA_ELEMENTS(i, it.b * it.bn.channels * it.bn.size) {
     const size_t c = i / it.bn.size % it.bn.channels;
     const float scale = batch_norm_inverse_std(&it.bn, each, it.square[c]) * it.w[c];
 
-    y.set(i, (x[i] - it.mean[c]) * scale + it.bias[c]);
+    float result = (x[i] - it.mean[c]) * scale + it.bias[c];
+
+    if (it.addend)
+      result = cuda_rounded<value>(result) + addend[i];
+    y.set(i, it.relu && result <= 0.0f ? 0.0f : result);
   }
 }
 
@@ -135,19 +145,23 @@ void cuda_batch_norm_forward(struct trm_device *device, const struct trm_batch_n
 
 /* part (parts, 2, C): sums of dy, and of dy * (x - mean) */
 template <typename value>
-__global__ static void batch_norm_run_sums(const struct trm_batch_norm_sums it, size_t samples, float *part)
+__global__ static void batch_norm_run_sums(const struct trm_batch_norm_sums it, float each, size_t samples, float *part)
 {
   const size_t channels = it.bn.channels, size = it.bn.size, c = blockIdx.x, first = blockIdx.y * samples;
   const size_t rows = it.b - first < samples ? it.b - first : samples;
   const cuda_values<value> x(it.x), dy(it.dy);
   const float mean = it.mean[c];
+  const float inverse = batch_norm_inverse_std(&it.bn, batch_norm_each_of(&it.bn, each), it.square[c]);
+  const float scale = it.relu ? inverse * it.w[c] : 0, bias = it.relu ? it.bias[c] : 0;
   float sum = 0, products = 0;
 
   for (size_t i = threadIdx.x; i < rows * size; i += blockDim.x) {
     const size_t at = ((first + i / size) * channels + c) * size + i % size;
 
-    sum += dy[at];
-    products += dy[at] * (x[at] - mean);
+    const float gradient = batch_norm_gradient(it.relu, x[at], mean, scale, bias, dy[at]);
+
+    sum += gradient;
+    products += gradient * (x[at] - mean);
   }
   sum = cuda_block_sum(sum);
   products = cuda_block_sum(products);
@@ -184,7 +198,7 @@ void cuda_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm
   if (!part)
     return;
   CUDA_BY_TYPE(call->type, CUDA_LAUNCH(batch_norm_run_sums<value>, dim3((unsigned)channels, (unsigned)parts),
-                                       CUDA_THREADS, device, *call, samples, part));
+                                       CUDA_THREADS, device, *call, batch_norm_each(&call->bn), samples, part));
   CUDA_LAUNCH(batch_norm_run_add, cuda_blocks(channels), CUDA_THREADS, device, *call, batch_norm_each(&call->bn), parts,
               part);
 }
@@ -227,9 +241,10 @@ __global__ static void batch_norm_run_backward(const struct trm_batch_norm_backw
   CUDA_ELEMENTS(i, it.b * channels * it.bn.size) {
     const size_t c = i / it.bn.size % channels;
     const float inverse = batch_norm_inverse_std(&it.bn, each, it.square[c]);
-    const float slope = it.sums[channels + c] * each * inverse;
+    const float slope = it.sums[channels + c] * each * inverse, scale = inverse * it.w[c];
+    const float gradient = batch_norm_gradient(it.relu, x[i], it.mean[c], scale, it.relu ? it.bias[c] : 0, dy[i]);
 
-    dx.set(i, inverse * it.w[c] * (dy[i] - it.sums[c] * each - (x[i] - it.mean[c]) * slope));
+    dx.set(i, scale * (gradient - it.sums[c] * each - (x[i] - it.mean[c]) * slope));
   }
 }
 

@@ -65,6 +65,14 @@ template <typename value> struct cuda_values {
   __device__ void set(size_t i, float v) const { cuda_store(at + i, v); }
 };
 
+template <typename value> __device__ static float cuda_rounded(float x)
+{
+  value stored;
+
+  cuda_store(&stored, x);
+  return cuda_load(&stored);
+}
+
 /* -- elements: one thread each, in a loop where there are more than threads */
 
 enum { CUDA_THREADS = 256, CUDA_MOST_BLOCKS = 1 << 14, CUDA_WARP = 32 };

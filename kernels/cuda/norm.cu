@@ -38,14 +38,6 @@ void cuda_norm_forward(struct trm_device *device, const struct trm_norm_forward 
                CUDA_LAUNCH(norm_run_forward<value>, (unsigned)call->r, cuda_row_threads(call->d), device, *call));
 }
 
-template <typename value> __device__ static float norm_rounded(float x)
-{
-  value stored;
-
-  cuda_store(&stored, x);
-  return cuda_load(&stored);
-}
-
 /* The sum and, unless y is NULL, its norm, whose rows the block reads again while they are in its cache. A thread adds
  * four consecutive elements at a time. */
 template <typename value>
@@ -61,7 +53,7 @@ __global__ static void norm_run_add_forward(const struct trm_add_norm_forward it
       dropout_factors factor(mask, row + first);
 
       for (size_t j = row + first; j < row + end; j++)
-        s.set(j, a[j] + norm_rounded<value>(b[j] * factor.next()));
+        s.set(j, a[j] + cuda_rounded<value>(b[j] * factor.next()));
     } else
       for (size_t j = row + first; j < row + end; j++)
         s.set(j, a[j] + b[j]);
@@ -103,7 +95,7 @@ __global__ static void norm_run_backward(const struct trm_norm_backward it, cons
   for (size_t j = threadIdx.x; j < d; j += blockDim.x) {
     const float own = scale * (dy[j] * it.gain[j] - g_mean - (x[j] - mean) * scale * gn_mean);
 
-    dx.set(j, other_rows ? other[j] + norm_rounded<value>(own) : own);
+    dx.set(j, other_rows ? other[j] + cuda_rounded<value>(own) : own);
   }
 }
 

@@ -179,15 +179,16 @@ ARRAYS(trm_avg_pool_backward, READS_VALUES(dy, PLANES_OUT), WRITES_VALUES(dx, PL
 ARRAYS(trm_batch_norm_moments, READS_VALUES(x, SAMPLES), WRITES(moments, 2 * CHANNELS))
 ARRAYS(trm_batch_norm_forward, READS(bn.counted, 1),
        READS_VALUES(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS),
-       READS(w, CHANNELS), READS(bias, CHANNELS), WRITES_VALUES(y, SAMPLES))
+       READS(w, CHANNELS), READS(bias, CHANNELS), READS_VALUES(addend, SAMPLES), WRITES_VALUES(y, SAMPLES))
 ARRAYS(trm_batch_norm_sums, READS(bn.counted, 1),
        READS_VALUES(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS),
-       READS_VALUES(dy, SAMPLES), WRITES(sums, 2 * CHANNELS))
+       READS(w, CHANNELS), READS(bias, CHANNELS), READS_VALUES(dy, SAMPLES), WRITES(sums, 2 * CHANNELS))
 ARRAYS(trm_batch_norm_gradients, READS(bn.counted, 1), READS(sums, 2 * CHANNELS), READS(moments, 2 * CHANNELS),
        ADDS(dw, CHANNELS), ADDS(db, CHANNELS), ADDS(dmean, CHANNELS), ADDS(dvariance, CHANNELS))
 ARRAYS(trm_batch_norm_backward, READS(bn.counted, 1),
        READS_VALUES(x, SAMPLES), READS(mean, CHANNELS), READS(square, CHANNELS),
-       READS(w, CHANNELS), READS_VALUES(dy, SAMPLES), READS(sums, 2 * CHANNELS), WRITES_VALUES(dx, SAMPLES))
+       READS(w, CHANNELS), READS(bias, CHANNELS), READS_VALUES(dy, SAMPLES), READS(sums, 2 * CHANNELS),
+       WRITES_VALUES(dx, SAMPLES))
 
 /* -- losses */
 

@@ -452,11 +452,13 @@ struct trm_batch_norm_moments {
   enum trm_value_type type;
 };
 
-/* y = z * w + bias; y may be x */
+/* y = f(z * w + bias + addend), z * w + bias rounded to the type first; y may be x, and it may be addend */
 struct trm_batch_norm_forward {
   struct trm_batch_norm bn;
   const void *x;
   const float *mean, *square, *w, *bias;
+  const void *addend; /* (B, C, S); NULL: none */
+  bool relu;          /* f; otherwise the identity */
   void *y;
   size_t b;
   enum trm_value_type type;
@@ -474,11 +476,13 @@ struct trm_conv2d_fused {
   bool x_blocked, z_blocked;
 };
 
-/* sums (2, C): of dy, and of dy * z */
+/* sums (2, C): of dy, and of dy * z. relu: dy is the gradient of relu(z * w + bias), and counts as 0 where that is 0 */
 struct trm_batch_norm_sums {
   struct trm_batch_norm bn;
   const void *x, *dy;
   const float *mean, *square;
+  const float *w, *bias; /* NULL without relu */
+  bool relu;
   float *sums;
   size_t b;
   enum trm_value_type type;
@@ -494,11 +498,14 @@ struct trm_batch_norm_gradients {
   float *dw, *db, *dmean, *dvariance;
 };
 
-/* dx = w / sqrt(square / count + epsilon) * (dy - sums[0] / count - z * sums[1] / count); dx may be dy */
+/* dx = w / sqrt(square / count + epsilon) * (dy - sums[0] / count - z * sums[1] / count); dx may be dy. relu: as in
+ * trm_batch_norm_sums */
 struct trm_batch_norm_backward {
   struct trm_batch_norm bn;
   const void *x, *dy;
   const float *mean, *square, *w, *sums;
+  const float *bias; /* NULL without relu */
+  bool relu;
   void *dx;
   size_t b;
   enum trm_value_type type;

@@ -370,7 +370,7 @@ static struct trm_arena_plan *arena_alloc_plan(int first, int last)
                                   .segment_end = trm_alloc(n * sizeof *plan->segment_end, "arena plan"),
                                   .recompute = trm_alloc(n * sizeof *plan->recompute, "arena plan"),
                                   .span = trm_alloc(2 * n * sizeof *plan->span, "arena plan"),
-                                  .backward_in_next = trm_alloc(n * sizeof *plan->backward_in_next, "arena plan"),
+                                  .backward_in = trm_alloc(n * sizeof *plan->backward_in, "arena plan"),
                                   .chain = trm_alloc(n * sizeof *plan->chain, "arena plan"),
                                   .blocked = trm_alloc(n * sizeof *plan->blocked, "arena plan")};
   return plan;
@@ -422,7 +422,7 @@ void trm_arena_plan_free(struct trm_arena_plan *plan)
   trm_free(plan->segment_end);
   trm_free(plan->recompute);
   trm_free(plan->span);
-  trm_free(plan->backward_in_next);
+  trm_free(plan->backward_in);
   trm_free(plan->chain);
   trm_free(plan->blocked);
   trm_free(plan);

@@ -31,7 +31,7 @@ struct trm_arena_plan {
   size_t *copy; /* (3, layers) of the copies of the layer's weights, likewise; unused without copy_weights */
   struct trm_gradient_flow *flow; /* (layers, 2): for the operands that need a gradient */
   struct trm_span *span; /* (2, layers) of forward, of recomputation (fusion.h) */
-  bool *backward_in_next; /* (layers) backward of the next layer computes this one's, too (fusion.h) */
+  int *backward_in; /* (layers) the layer whose backward computes this one's: itself or a neighbor (fusion.h) */
   int *chain; /* (layers) inference: the end of the layers that a fused convolution computes (conv_chain.h); 0: none */
   bool *blocked; /* (layers) the layer's value is a blocked array (core/kernels.h) */
   size_t input; /* offset of the batch as values; unused unless reads_input */

@@ -1,26 +1,14 @@
 #include "nn/conv_chain.h"
 
+#include "nn/fusion.h"
 #include "nn/layers/layers.h"
-
-/* The layer that reads layer i's value, if it is a single one, once; else -1. */
-static int chain_single_reader(const struct trm_layer *layer, const struct trm_arena_plan *plan, int i)
-{
-  int reader = -1, reads = 0;
-  for (int r = plan->first; r < plan->last; r++)
-    for (int k = 0; k < 2; k++)
-      if ((k ? layer[r].addend : layer[r].from) == i) {
-        reader = r;
-        reads++;
-      }
-  return reads == 1 ? reader : -1;
-}
 
 /* Returns true if layer `next` alone reads the one before it, has the kind, and has a call of its own so far. */
 static bool chain_goes_on(const struct trm_layer *layer, const struct trm_arena_plan *plan, int next,
                           const struct trm_layer_ops *kind)
 {
   return next < plan->last && layer[next].ops == kind && layer[next].from == next - 1 &&
-         chain_single_reader(layer, plan, next - 1) == next && plan->span[next].first == next &&
+         trm_fusion_single_reader(layer, plan, next - 1) == next && plan->span[next].first == next &&
          plan->span[next].end == next + 1;
 }
 

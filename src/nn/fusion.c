@@ -2,6 +2,18 @@
 
 #include "nn/layers/layers.h"
 
+int trm_fusion_single_reader(const struct trm_layer *layer, const struct trm_arena_plan *plan, int i)
+{
+  int reader = -1, reads = 0;
+  for (int r = plan->first; r < plan->last; r++)
+    for (int k = 0; k < 2; k++)
+      if ((k ? layer[r].addend : layer[r].from) == i) {
+        reader = r;
+        reads++;
+      }
+  return reads == 1 ? reader : -1;
+}
+
 /* A plan, looked at in one phase. */
 struct fusion {
   const struct trm_layer *layer;
@@ -34,6 +46,14 @@ static struct range fusion_value(const struct fusion *it, int reader, int i)
   const struct trm_layer *layer = &it->layer[i];
   return (struct range){plan->value[recomputed ? plan->last + i : i],
                         layer->output_rows * trm_layer_output_elements(layer) * trm_value_bytes(it->request->values)};
+}
+
+/* The workspace of layer i in this phase. */
+static struct range fusion_work(const struct fusion *it, int i)
+{
+  const struct trm_layer *layer = &it->layer[i];
+  return (struct range){it->plan->work[fusion_index(it, i)],
+                        (layer->workspace_fixed + layer->rows * layer->workspace) * sizeof(float)};
 }
 
 /* Returns the end of the layers that have a call of their own: the loss computes the last one where that is chunked. */
@@ -80,13 +100,37 @@ static void fusion_find_activation(struct fusion *it, int i)
   fusion_join(it, i, i, i + 2);
 }
 
+static bool fusion_is_relu(const struct trm_layer *layer)
+{
+  return trm_layer_is_activation(layer) && layer->ops->variant == TRM_RELU;
+}
+
+/* A batch norm and the relu behind it, or the add behind it and the relu behind that: its own value is not written. */
+static void fusion_find_relu(struct fusion *it, int i)
+{
+  const struct trm_layer *norm = &it->layer[i];
+  const int end = i + 1 < fusion_end(it->plan) && norm[1].ops == &layer_add ? i + 3 : i + 2;
+  if (!it->request->training || !norm->ops->fuses_relu || end > fusion_end(it->plan) ||
+      !fusion_is_relu(&it->layer[end - 1]))
+    return;
+  for (int k = i; k + 1 < end; k++)
+    if (!fusion_follows(it, k, k + 1) || trm_fusion_single_reader(it->layer, it->plan, k) != k + 1)
+      return;
+  const struct range z = fusion_value(it, end - 1, end - 1), work = fusion_work(it, i);
+  if (!fusion_apart(z, work) || (norm->from >= 0 && !fusion_apart(z, fusion_value(it, i, norm->from))))
+    return;
+  if (end == i + 3) {
+    const struct range addend = fusion_value(it, i + 1, norm[1].addend);
+    if (z.offset != addend.offset && !fusion_apart(z, addend))
+      return;
+  }
+  fusion_join(it, i, i, end);
+}
+
 /* Returns true if the norm may read the operands a and b of the sum s while it writes its own arrays. */
 static bool fusion_norm_fits(const struct fusion *it, int i, struct range a, struct range b)
 {
-  const struct trm_layer *norm = &it->layer[i];
-  const struct range y = fusion_value(it, i, i);
-  const struct range work = {it->plan->work[fusion_index(it, i)],
-                             (norm->workspace_fixed + norm->rows * norm->workspace) * sizeof(float)};
+  const struct range y = fusion_value(it, i, i), work = fusion_work(it, i);
   return fusion_apart(y, a) && fusion_apart(y, b) && fusion_apart(work, a) && fusion_apart(work, b);
 }
 
@@ -117,6 +161,15 @@ static bool fusion_joins_backward(const struct trm_layer *layer, const struct tr
          flow->write == plan->flow[2 * i].write;
 }
 
+/* Returns true if backward of the batch norm i - 1 may compute that of the relu i, which reads it. */
+static bool fusion_joins_norm(const struct trm_layer *layer, const struct trm_arena_plan *plan, int i)
+{
+  const struct trm_gradient_flow *flow = &plan->flow[2 * i];
+  return i > plan->first && layer[i - 1].ops->fuses_relu && fusion_is_relu(&layer[i]) && layer[i].from == i - 1 &&
+         layer[i].needs_dx && trm_fusion_single_reader(layer, plan, i - 1) == i && !flow->accumulates &&
+         flow->write == plan->gradient[i];
+}
+
 void trm_fusion_plan(const struct trm_layer *layer, struct trm_arena_plan *plan,
                      const struct trm_arena_request *request)
 {
@@ -125,11 +178,19 @@ void trm_fusion_plan(const struct trm_layer *layer, struct trm_arena_plan *plan,
     for (int i = plan->first; i < plan->last; i++)
       it.span[i] = (struct trm_span){i, i + 1};
     for (int i = plan->first; i < plan->last; i++) {
+      if (it.span[i].first == it.span[i].end)
+        continue;
       fusion_find_activation(&it, i);
+      fusion_find_relu(&it, i);
       if (layer[i].addend >= 0 && layer[i].from >= 0 && (!it.recompute || plan->recompute[i]))
         fusion_find_sum(&it, i);
     }
   }
-  for (int i = plan->first; i + 1 < fusion_end(plan); i++)
-    plan->backward_in_next[i] = request->training && fusion_joins_backward(layer, plan, i);
+  for (int i = plan->first; i < plan->last; i++)
+    plan->backward_in[i] = i;
+  for (int i = plan->first; request->training && i < fusion_end(plan); i++)
+    if (fusion_joins_norm(layer, plan, i))
+      plan->backward_in[i] = i - 1;
+    else if (i + 1 < fusion_end(plan) && fusion_joins_backward(layer, plan, i))
+      plan->backward_in[i] = i + 1;
 }

@@ -102,6 +102,9 @@ enum trm_reshard {
 /* Work of neighboring layers that a layer's call includes, by a fused kernel (core/kernels.h); fields that are 0: none.
  * The model sets them before each call (fusion.h). */
 struct trm_fused {
+  /* with ops->fuses_relu: forward: z = relu(y + addend) in place of y; backward: dy is that of z */
+  bool relu;
+  const void *addend;              /* NULL: none */
   /* with ops->fuses_activation */
   enum trm_activation activation;
   void *z;                         /* forward: the activation's output, of y */
@@ -310,7 +313,7 @@ struct trm_layer_ops {
   bool takes_bf16;                /* forward and backward work on values of either type; false: of float32 alone */
   bool caches;                    /* its output depends on earlier positions: layer->cache */
   bool removes_bias;              /* a constant added to a channel of its input does not change its output */
-  bool fuses_activation, fuses_sum; /* forward and backward heed those parts of layer->fused */
+  bool fuses_activation, fuses_relu, fuses_sum; /* forward and backward heed those parts of layer->fused */
 
   /* Tensor parallelism (sharding.h). preferred_sharding: of its input, if readers prefer *out for its output; NULL:
    * replicated. shard: reduces the layer to this rank's shard; NULL: every rank computes the whole layer. */

@@ -65,6 +65,27 @@ const struct trm_pass *pass_enter(struct trm_model *model, const struct trm_pass
   return &pass[lane];
 }
 
+/* The work of its neighbors that backward of layer i includes: the activation before it or the relu behind it, the
+ * gradient's sum. */
+static struct trm_fused pass_fused_backward(const struct trm_model *model, const struct trm_pass *pass, int i)
+{
+  const struct trm_arena_plan *plan = model->plan;
+  const struct trm_layer *layer = &model->layer[i], *before = layer - 1;
+  const struct trm_gradient_flow *flow = &plan->flow[2 * i];
+  struct trm_fused fused = {0};
+  fused.relu = i + 1 < plan->last && plan->backward_in[i + 1] == i;
+  if (i > plan->first && plan->backward_in[i - 1] == i) {
+    fused.activation = before->ops->variant;
+    fused.through = true;
+    fused.u = before->ops->keeps_input ? pass_value(model, pass, i - 1, before->from, BACKWARD) : NULL;
+  }
+  if (layer->ops->fuses_sum && flow->accumulates && !layer->grad_input_partial) {
+    fused.grad_other = pass_array(model, flow->earlier);
+    fused.grad_sum = pass_array(model, flow->sum);
+  }
+  return fused;
+}
+
 /* Before forward or backward of layer i in passes side by side: sums over the batch, in a binary tree over them. */
 static void pass_sum_batch(struct trm_model *model, const struct trm_pass *pass, int count, int i,
                            enum pass_phase phase)
@@ -74,6 +95,8 @@ static void pass_sum_batch(struct trm_model *model, const struct trm_pass *pass,
   double *sums = trm_alloc((size_t)count * n * sizeof *sums, "sums over the batch");
   for (int lane = 0; lane < count; lane++) {
     const struct trm_pass *one = pass_enter(model, pass, count, lane);
+    if (phase == BACKWARD)
+      layer->fused = pass_fused_backward(model, one, i);
     layer->ops->batch_sums(layer, one, pass_value(model, one, i, layer->from, phase),
                            phase == BACKWARD ? pass_array(model, model->plan->gradient[i]) : NULL,
                            pass_workspace(model, i, phase), sums + (size_t)lane * n);
@@ -300,8 +323,11 @@ static void pass_layer_forward(struct trm_model *model, const struct trm_pass *p
   if (model->plan->chain[i]) {
     layer->fused.chain = pass_chain(model, pass, i);
   } else if (span.end > i + 1) {
-    layer->fused.activation = model->layer[i + 1].ops->variant;
-    layer->fused.z = pass_output(model, i + 1, phase);
+    layer->fused.activation = model->layer[span.end - 1].ops->variant;
+    layer->fused.z = pass_output(model, span.end - 1, phase);
+    layer->fused.relu = layer->ops->fuses_relu;
+    if (span.end > i + 2)
+      layer->fused.addend = pass_value(model, pass, i + 1, model->layer[i + 1].addend, phase);
   }
   if (layer->addend == TRM_FROM_NONE) {
     if (span.first < i)
@@ -382,25 +408,6 @@ void pass_reduce_input_gradient(struct trm_model *model, const struct trm_pass *
                        layer->rows * trm_shape_count(&layer->in), layer->values);
 }
 
-/* The work of its neighbors that backward of layer i includes: the activation before it, the gradient's sum. */
-static struct trm_fused pass_fused_backward(const struct trm_model *model, const struct trm_pass *pass, int i)
-{
-  const struct trm_arena_plan *plan = model->plan;
-  const struct trm_layer *layer = &model->layer[i], *before = layer - 1;
-  const struct trm_gradient_flow *flow = &plan->flow[2 * i];
-  struct trm_fused fused = {0};
-  if (i > plan->first && plan->backward_in_next[i - 1]) {
-    fused.activation = before->ops->variant;
-    fused.through = true;
-    fused.u = before->ops->keeps_input ? pass_value(model, pass, i - 1, before->from, BACKWARD) : NULL;
-  }
-  if (layer->ops->fuses_sum && flow->accumulates && !layer->grad_input_partial) {
-    fused.grad_other = pass_array(model, flow->earlier);
-    fused.grad_sum = pass_array(model, flow->sum);
-  }
-  return fused;
-}
-
 /* Backward of layer i: its contributions to the gradients of its inputs. */
 static void pass_layer_backward(struct trm_model *model, const struct trm_pass *pass, int i)
 {
@@ -408,7 +415,7 @@ static void pass_layer_backward(struct trm_model *model, const struct trm_pass *
   struct trm_layer *layer = &model->layer[i];
   const struct trm_layer_ops *ops = layer->ops;
   layer->fused = pass_fused_backward(model, pass, i);
-  if (layer->addend == TRM_FROM_NONE && !pass_is_chunked(model, i) && !plan->backward_in_next[i]) {
+  if (layer->addend == TRM_FROM_NONE && !pass_is_chunked(model, i) && plan->backward_in[i] == i) {
     layer->scratch_at = pass_scratch(model, i, BACKWARD);
     ops->backward(
       layer, pass, ops->keeps_input ? pass_value(model, pass, i, layer->from, BACKWARD) : NULL,

@@ -308,6 +308,47 @@ void pool_extremes(struct trm_device *device)
 
 /* -- batch normalization */
 
+/* relu behind the norm, and an add between them: y, dy are those of the norm alone; x, w, bias and the moments are on the
+ * device. */
+static void batch_norm_check_relu(struct trm_device *device, const struct trm_batch_norm_forward *norm, const double *y,
+                                  const float *dy, double tolerance)
+{
+  const size_t c = norm->bn.channels, n = norm->b * c * norm->bn.size;
+  const float *addend = host_random(n, 5);
+  float *dz = host_floats(n), *masked = host_floats(n);
+  double *want = trm_alloc(n * sizeof *want, "want");
+  struct trm_batch_norm_forward forward = *norm;
+  forward.y = device_nan(device, n);
+  forward.relu = true;
+  for (int added = 0; added < 2; added++) {
+    for (size_t i = 0; i < n; i++)
+      want[i] = fmax(y[i] + (added ? (double)addend[i] : 0), 0);
+    device->ops->batch_norm_forward(device, &forward);
+    check_close("forward with relu", read_floats(device, forward.y, n), want, n, 2e-6 * tolerance, 1e-6);
+    forward.addend = forward.y = device_floats(device, addend, n); /* in its place */
+  }
+  for (size_t i = 0; i < n; i++) {
+    dz[i] = fabs(y[i]) < 1e-3 ? 0 : dy[i]; /* the sign of such a y may differ between float and double */
+    masked[i] = y[i] > 0 ? dz[i] : 0;
+  }
+  float *sums[2], *dx[2];
+  for (int relu = 0; relu < 2; relu++) { /* the same as without relu, of the masked gradient */
+    const float *gradient = device_floats(device, relu ? dz : masked, n);
+    sums[relu] = device_nan(device, 2 * c);
+    dx[relu] = device_nan(device, n);
+    device->ops->batch_norm_sums(device, &(struct trm_batch_norm_sums){
+      .bn = norm->bn, .x = norm->x, .mean = norm->mean, .square = norm->square, .w = relu ? norm->w : NULL,
+      .bias = relu ? norm->bias : NULL, .relu = relu, .dy = gradient, .sums = sums[relu], .b = norm->b});
+    device->ops->batch_norm_backward(device, &(struct trm_batch_norm_backward){
+      .bn = norm->bn, .x = norm->x, .mean = norm->mean, .square = norm->square, .w = norm->w,
+      .bias = relu ? norm->bias : NULL, .relu = relu, .dy = gradient, .sums = sums[relu], .dx = dx[relu],
+      .b = norm->b});
+  }
+  check_same("sums through relu", read_floats(device, sums[1], 2 * c), read_floats(device, sums[0], 2 * c), 2 * c);
+  check_same("backward through relu", read_floats(device, dx[1], n), read_floats(device, dx[0], n), n);
+  trm_free(want);
+}
+
 static void batch_norm_check(struct trm_device *device, size_t b, size_t c, size_t s, float shift, double tolerance)
 {
   const size_t n = b * c * s;
@@ -358,6 +399,10 @@ static void batch_norm_check(struct trm_device *device, size_t b, size_t c, size
     .bn = how, .x = on_x, .mean = on_moments, .square = on_moments + c, .w = on_w, .dy = on_dy, .sums = on_sums,
     .dx = to, .b = b});
   check_close("backward", read_floats(device, to, n), dx, n, 3e-6 * tolerance, 1e-6);
+
+  batch_norm_check_relu(device, &(struct trm_batch_norm_forward){
+    .bn = how, .x = on_x, .mean = on_moments, .square = on_moments + c, .w = on_w, .bias = on_bias, .b = b}, y, dy,
+    tolerance);
 
   /* in place */
   float *both = device_floats(device, x, n);

@@ -396,6 +396,44 @@ void values_images(struct trm_device *device)
   }
 }
 
+/* Converts n values in device memory. */
+static void *values_converted(struct trm_device *device, const void *from, enum trm_value_type type, size_t n)
+{
+  void *to = device_nan(device, n);
+
+  device->ops->convert(device, &(struct trm_convert){
+    .from = from, .to = to, .n = n, .type_from = type == TRM_VALUES_F32 ? TRM_VALUES_BF16 : TRM_VALUES_F32,
+    .type_to = type});
+  return to;
+}
+
+/* In bfloat16 a norm with an add and relu has the bits of the three calls. */
+static void batch_norm_forward_steps(struct trm_device *device, struct trm_batch_norm_forward call)
+{
+  const size_t c = call.bn.channels, n = call.b * c * call.bn.size;
+  const void *addend = values_converted(device, device_floats(device, call.addend, n), TRM_VALUES_BF16, n);
+  void *y = device_nan(device, n), *fused = device_nan(device, n);
+
+  call.type = TRM_VALUES_BF16;
+  call.x = values_converted(device, device_floats(device, call.x, n), TRM_VALUES_BF16, n);
+  call.mean = call.bias = device_floats(device, call.mean, c);
+  call.square = device_floats(device, call.square, c);
+  call.w = device_floats(device, call.w, c);
+  call.addend = addend;
+  call.relu = true;
+  call.y = fused;
+  device->ops->batch_norm_forward(device, &call);
+  call.addend = NULL;
+  call.relu = false;
+  call.y = y;
+  device->ops->batch_norm_forward(device, &call);
+  device->ops->add(device, &(struct trm_add){.a = y, .b = addend, .y = y, .n = n, .type = TRM_VALUES_BF16});
+  device->ops->activation_forward(device, &(struct trm_activation_forward){
+    .kind = TRM_RELU, .x = y, .y = y, .n = n, .type = TRM_VALUES_BF16});
+  check_same("norm, add and relu", read_floats(device, values_converted(device, fused, TRM_VALUES_F32, n), n),
+             read_floats(device, values_converted(device, y, TRM_VALUES_F32, n), n), n);
+}
+
 void values_batch_norm(struct trm_device *device)
 {
   static const struct trm_batch_norm bn[] = {
@@ -412,10 +450,20 @@ void values_batch_norm(struct trm_device *device)
     batch_norm_moments_values(device, 0, (struct trm_batch_norm_moments){.bn = bn[s], .x = x, .moments = sums, .b = b});
     batch_norm_forward_values(device, 0, (struct trm_batch_norm_forward){
       .bn = bn[s], .x = x, .mean = mean, .square = square, .w = w, .bias = mean, .y = s % 2 ? x : dy, .b = b});
+    batch_norm_forward_values(device, 0, (struct trm_batch_norm_forward){
+      .bn = bn[s], .x = x, .mean = mean, .square = square, .w = w, .bias = mean, .relu = true, .y = dy, .b = b});
+    batch_norm_forward_steps(device, (struct trm_batch_norm_forward){
+      .bn = bn[s], .x = x, .mean = mean, .square = square, .w = w, .bias = mean, .addend = dy, .b = b});
     batch_norm_sums_values(device, 0, (struct trm_batch_norm_sums){
       .bn = bn[s], .x = x, .dy = dy, .mean = mean, .square = square, .sums = sums, .b = b});
     batch_norm_backward_values(device, 0, (struct trm_batch_norm_backward){
       .bn = bn[s], .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .sums = sums,
+      .dx = s % 2 ? dy : host_floats(n), .b = b});
+    batch_norm_sums_values(device, 0, (struct trm_batch_norm_sums){
+      .bn = bn[s], .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .bias = mean, .relu = true, .sums = sums,
+      .b = b});
+    batch_norm_backward_values(device, 0, (struct trm_batch_norm_backward){
+      .bn = bn[s], .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .bias = mean, .relu = true, .sums = sums,
       .dx = s % 2 ? dy : host_floats(n), .b = b});
   }
 }

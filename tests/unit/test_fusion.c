@@ -15,6 +15,7 @@
 struct counts {
   int linear, with_activation, through_activation;
   int add_norm, masked, without_norm, gradient_sum;
+  int norm_relu, norm_sum_relu, through_relu, batch_norms;
   int add, dropout, norm_forward, norm_backward, activation_forward, activation_backward, bias_add, bias_backward;
 };
 
@@ -121,6 +122,21 @@ static void count_add_norm_backward(struct trm_device *device, const struct trm_
     device->ops->fill(device, call->norm.dx, NAN, call->norm.r * call->norm.d);
 }
 
+/* Batch norms are kernels of their own, with flags for what is fused. */
+static void counted_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm_forward *call)
+{
+  counts.batch_norms++;
+  counts.norm_relu += call->relu && !call->addend;
+  counts.norm_sum_relu += call->relu && call->addend;
+  inner_ops->batch_norm_forward(device, call);
+}
+
+static void counted_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm_backward *call)
+{
+  counts.through_relu += call->relu;
+  inner_ops->batch_norm_backward(device, call);
+}
+
 #define SIMPLE(slot, type)                                                       \
   static void counted_##slot(struct trm_device *device, const struct type *call) \
   {                                                                              \
@@ -143,6 +159,8 @@ static struct trm_device counting_device(const struct trm_device *device, struct
   *ops = *device->ops;
   TRM_FUSED_KERNELS(SET_COUNTED)
   SIMPLE_KERNELS(SET_COUNTED)
+  ops->batch_norm_forward = counted_batch_norm_forward;
+  ops->batch_norm_backward = counted_batch_norm_backward;
   counting.ops = ops;
   return counting;
 }
@@ -155,6 +173,11 @@ static const struct nn_example *example(int i)
     {"linear 6 | gelu | mark t | linear 6 | add t | linear 10", "auto", &nn_ten_classes, false},
     {"linear 6 | tanh | mark t | linear 6 | tanh | mark u | linear 6 | add t | add u | layer_norm | linear 10", "auto",
      &nn_ten_classes, false},
+    {"conv2d 4 3 bias=no | batch_norm | relu | mark in | conv2d 4 3 pad=1 bias=no | batch_norm sync=no | relu | "
+     "conv2d 4 3 pad=1 bias=no | batch_norm | add in | relu | conv2d 5 1 | batch_norm | mark t | relu | add t | "
+     "linear 10 | batch_norm | relu | linear 5", "auto", &nn_images, false},
+    {"mark in | conv2d 5 3 pad=1 stride=2 bias=no | batch_norm | relu | conv2d 5 3 pad=1 bias=no | batch_norm | mark out | "
+     "at in | conv2d 5 1 stride=2 bias=no | batch_norm | add out | relu | linear 5", "auto", &nn_images, false},
     {NULL, NULL, NULL, false}};
   int known = 0;
   while (nn_examples[known].text)
@@ -175,7 +198,7 @@ static void separate_layers(struct trm_arena_plan *plan)
 {
   for (int i = plan->first; i < plan->last; i++) {
     plan->span[i] = plan->span[plan->last + i] = (struct trm_span){i, i + 1};
-    plan->backward_in_next[i] = false;
+    plan->backward_in[i] = i;
   }
 }
 
@@ -308,6 +331,24 @@ static void gpt_calls(struct trm_device *device)
   }
 }
 
+/* A norm writes nothing but what the relu does, unless something else reads its value. */
+static void image_calls(struct trm_device *device)
+{
+  const struct counts got = count_calls(device, "resnet20", &nn_images, 0);
+  COUNT_CHECK(got, batch_norms, 1 + 18 + 2);
+  COUNT_CHECK(got, norm_relu, 1 + 9);
+  COUNT_CHECK(got, norm_sum_relu, 9);
+  COUNT_CHECK(got, through_relu, 1 + 9);
+  COUNT_CHECK(got, activation_forward, 0);
+  COUNT_CHECK(got, activation_backward, 9);
+  const struct counts read_twice = count_calls(device, "conv2d 4 3 | batch_norm | mark t | relu | add t | linear 5",
+                                               &nn_images, 0);
+  COUNT_CHECK(read_twice, norm_relu, 0);
+  COUNT_CHECK(read_twice, through_relu, 0);
+  COUNT_CHECK(read_twice, activation_forward, 1);
+  COUNT_CHECK(read_twice, activation_backward, 1);
+}
+
 static void mlp_calls(struct trm_device *device)
 {
   const char *const kinds[] = {"relu", "tanh", "sigmoid", "gelu", "gelu_tanh"};
@@ -331,6 +372,7 @@ static void test_counts(void)
 {
   on_devices(gpt_calls);
   on_devices(mlp_calls);
+  on_devices(image_calls);
 }
 
 int main(void)

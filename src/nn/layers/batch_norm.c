@@ -122,6 +122,7 @@ static void batch_norm_compute_sums(const struct trm_layer *layer, const struct 
   const struct trm_batch_norm norm = batch_norm_of_backward(layer, pass, work);
   pass->device->ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
     .bn = norm, .x = x, .mean = moments, .square = moments + norm.channels, .dy = dy,
+    .w = layer->parameter[GAIN].w, .bias = layer->parameter[BIAS].w, .relu = layer->fused.relu,
     .sums = batch_norm_workspace(layer, work, SUMS), .b = layer->rows, .type = layer->values});
 }
 
@@ -179,7 +180,9 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
 {
   struct trm_batch_norm_forward call = trm_layer_batch_norm_call(layer);
   call.x = x;
-  call.y = y;
+  call.y = layer->fused.relu ? layer->fused.z : y;
+  call.addend = layer->fused.addend;
+  call.relu = layer->fused.relu;
   if (pass->training && !batch_norm_is_fixed(layer)) {
     if (batch_norm_is_synced(layer, pass))
       call.bn.counted = batch_norm_batch_count(layer, work);
@@ -203,16 +206,16 @@ static void batch_norm_backward_fixed(struct trm_layer *layer, const struct trm_
   ops->fill(pass->device, zeros, 0, 2 * norm.channels);
   if (!p[GAIN].frozen || !p[BIAS].frozen) {
     ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
-      .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .dy = dy, .sums = sums, .b = layer->rows,
-      .type = layer->values});
+      .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .dy = dy, .w = p[GAIN].w, .bias = p[BIAS].w,
+      .relu = layer->fused.relu, .sums = sums, .b = layer->rows, .type = layer->values});
     ops->batch_norm_gradients(pass->device, &(struct trm_batch_norm_gradients){
       .bn = norm, .sums = sums, .moments = zeros, .share = 0, .beta = pass->beta, .dw = p[GAIN].g, .db = p[BIAS].g,
       .dmean = p[MEAN].g, .dvariance = p[VARIANCE].g});
   }
   if (dx)
     ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
-      .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .w = p[GAIN].w, .dy = dy, .sums = zeros,
-      .dx = dx, .b = layer->rows, .type = layer->values});
+      .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .w = p[GAIN].w, .bias = p[BIAS].w,
+      .relu = layer->fused.relu, .dy = dy, .sums = zeros, .dx = dx, .b = layer->rows, .type = layer->values});
 }
 
 static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
@@ -240,7 +243,8 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
       .beta = pass->beta, .dw = p[GAIN].g, .db = p[BIAS].g, .dmean = p[MEAN].g, .dvariance = p[VARIANCE].g});
   if (dx)
     ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
-      .bn = norm, .x = x, .mean = moments, .square = moments + norm.channels, .w = p[GAIN].w, .dy = dy,
+      .bn = norm, .x = x, .mean = moments, .square = moments + norm.channels, .w = p[GAIN].w, .bias = p[BIAS].w,
+      .relu = layer->fused.relu, .dy = dy,
       .sums = synced ? batch_norm_workspace(layer, work, BATCH_SUMS) : sums, .dx = dx, .b = b,
       .type = layer->values});
 }
@@ -282,6 +286,7 @@ const struct trm_layer_ops layer_batch_norm = {
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = batch_norm_shard,
   .keeps_input = true,
+  .fuses_relu = true,
   .in_place = true,
   .removes_bias = true,
 };
