@@ -44,7 +44,8 @@ static const char import_usage[] =
   "  --split=RULE       random rows, by class in proportion (default), or the last ones; text: last\n"
   "  --seed=N           seed of the random rows (1)\n"
   "  --target=WHAT      libsvm, csv, npy, npz: \"class\" (default), or \"value\" for regression\n"
-  "  --label=COLUMN     csv: name or number (from 1) of the label's column (default: the last one)\n"
+  "  --label=COLUMN     csv: name or number (from 1) of the label's column (default: the last one); A,B,... for\n"
+  "                     several values, or labels of 0 and 1, a row\n"
   "  --separator=C      csv: one character, or tab (default: comma, semicolon or tab, as in the first record)\n"
   "  --header=yes|no    csv: the first record is one (default: yes if a feature in it is not a number)\n"
   "  --columns=A,B,...  csv: names or numbers of the columns that become features (default: all)\n"
@@ -86,7 +87,7 @@ struct import_flags {
   {"split", TRM_OPTION_TEXT, AT(split), NULL, NO_RANGE}
 #define SEED_FLAG {"seed", TRM_OPTION_INT, AT(seed), "1", RANGE(0, 9e18)}
 #define NAMES_FLAG {"names", TRM_OPTION_TEXT, AT(names), NULL, NO_RANGE}
-#define TARGET_FLAG {"target", TRM_OPTION_TEXT, AT(target), "class", NO_RANGE}
+#define TARGET_FLAG {"target", TRM_OPTION_TEXT, AT(target), NULL, NO_RANGE}
 
 /* They carry noise: to compress saves a fifth, or nothing. */
 #define MAKE_FLAGS                                                                                      \

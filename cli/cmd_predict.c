@@ -21,10 +21,11 @@ static const char usage[] =
   "index, prediction, and the probability of each class (of a hinge loss its score). A file of\n"
   "JSON lines has an object for each sample: index, prediction, class (its name, where the data\n"
   "set has names) and probabilities, a list in the order of the classes (of a hinge loss score);\n"
-  "of values prediction, a number or a list. Of labels (loss binary_cross_entropy) a prediction of\n"
-  "0 or 1 and a probability for each label; the HDF5 file has scores alone. Of a model of tokens,\n"
-  ".jsonl alone, an object for each sequence: index, tokens, loss (the mean over its tokens),\n"
-  "perplexity, and the likeliest token after its last one: next_token, next_text,\n"
+  "of values prediction, a number or a list; the CSV file has a column prediction_NAME for each,\n"
+  "NAME a number where the data set has no names. Of labels (loss binary_cross_entropy) a\n"
+  "prediction of 0 or 1 and a probability for each label; the HDF5 file has scores alone. Of a\n"
+  "model of tokens, .jsonl alone, an object for each sequence: index, tokens, loss (the mean over\n"
+  "its tokens), perplexity, and the likeliest token after its last one: next_token, next_text,\n"
   "next_probability.\n"
   "RUN is a run directory: its best.h5, else its last.h5, and its data.file unless that is given.\n"
   "A .safetensors file can replace the checkpoint, with --model=... Runs on one process, without\n"
@@ -59,15 +60,15 @@ static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c
   return status;
 }
 
-/* Writes a class: its number, or its name, quoted where CSV needs it. */
-static void cmd_predict_csv_class(FILE *out, char *const *names, size_t k)
+/* Writes "BEFORE" and the name of a class or value, or its number; quoted where CSV needs it. */
+static void cmd_predict_csv_name(FILE *out, const char *before, char *const *names, size_t k)
 {
   if (!names) {
-    fprintf(out, "%zu", k);
+    fprintf(out, "%s%zu", before, k);
     return;
   }
   const char *quote = strpbrk(names[k], ",\"\n\r") ? "\"" : "";
-  fputs(quote, out);
+  fprintf(out, "%s%s", quote, before);
   for (const char *text = names[k]; *text; text++)
     fprintf(out, *text == '"' ? "\"%c" : "%c", *text);
   fputs(quote, out);
@@ -83,20 +84,20 @@ static void cmd_predict_csv_rows(FILE *out, const struct loaded *loaded, size_t 
   const size_t columns = probable ? dataset->spec.classes : c;
   double *p = trm_alloc(columns * sizeof *p, "probabilities");
   fputs(predicted ? "index,prediction" : "index", out);
-  for (size_t k = 0; k < columns; k++)
-    if (probable) {
-      fputc(',', out);
-      cmd_predict_csv_class(out, dataset->class_names, k);
-    } else {
-      fputs(predicted ? ",score" : ",prediction", out);
-      if (columns > 1)
-        fprintf(out, "_%zu", k);
-    }
+  for (size_t k = 0; k < columns; k++) {
+    fputc(',', out);
+    if (probable)
+      cmd_predict_csv_name(out, "", dataset->class_names, k);
+    else if (columns == 1)
+      fputs(predicted ? "score" : "prediction", out);
+    else
+      cmd_predict_csv_name(out, predicted ? "score_" : "prediction_", predicted ? NULL : dataset->class_names, k);
+  }
   for (size_t i = 0; i < dataset->rows; i++) {
     fprintf(out, "\n%zu", i);
     if (predicted) {
       fputc(',', out);
-      cmd_predict_csv_class(out, dataset->class_names, (size_t)predicted[i]);
+      cmd_predict_csv_name(out, "", dataset->class_names, (size_t)predicted[i]);
     }
     if (probable)
       trm_predicted_probabilities(scores + i * c, c, p);
@@ -158,8 +159,10 @@ static void cmd_predict_csv_labels(FILE *out, const struct loaded *loaded, size_
 {
   (void)predicted;
   fputs("index", out);
-  for (size_t k = 0; k < 2 * c; k++)
-    fprintf(out, k < c ? ",prediction_%zu" : ",probability_%zu", k % c);
+  for (size_t k = 0; k < 2 * c; k++) {
+    fputc(',', out);
+    cmd_predict_csv_name(out, k < c ? "prediction_" : "probability_", loaded->dataset->class_names, k % c);
+  }
   for (size_t i = 0; i < loaded->dataset->rows; i++, scores += c) {
     fprintf(out, "\n%zu", i);
     for (size_t k = 0; k < c; k++)
@@ -224,7 +227,7 @@ static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const c
   else if (status == TRM_OK)
     status = trm_predictions_write(out, &(struct trm_predictions){
       .scores = scores, .predicted = classes ? predicted : NULL, .rows = n, .columns = c,
-      .class_names = dataset->class_names, .classes = classes ? dataset->spec.classes : 0});
+      .class_names = dataset->class_names, .classes = dataset->spec.classes});
   if (status == TRM_OK)
     trm_info("%s: %zu rows of %zu scores", out, n, c);
   trm_free(scores);

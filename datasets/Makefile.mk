@@ -59,8 +59,6 @@ libtrireme_la_SOURCES += \
 	datasets/loader.h \
 	datasets/order.c \
 	datasets/order.h \
-	datasets/pack.c \
-	datasets/pack.h \
 	datasets/predictions.c \
 	datasets/read_rate.c \
 	datasets/csv_reader.c \
@@ -88,5 +86,7 @@ libtrireme_la_SOURCES += \
 	datasets/wordset.c \
 	datasets/wordset.h \
 	datasets/writer.c \
+	datasets/writer.h \
+	datasets/writer_turns.c \
 	datasets/zip_stream.c \
 	datasets/zip_stream.h

@@ -93,7 +93,7 @@ static int data_attributes_read(struct data_head *head, hid_t file, const char *
   head->source = h5_get_text(file, "source");
   head->digest = h5_get_text(file, "digest");
   const size_t names = tokens ? head->vocabulary : head->classes;
-  if (head->target == TRM_TARGET_CLASS && !h5_get_texts(file, "class_names", names, &head->class_names))
+  if (!h5_get_texts(file, "class_names", names, &head->class_names))
     return h5_error(path, "class_names is damaged or not a list of %zu texts", names);
   return tokens ? encoding_get(file, path, head->class_names, &head->encoding) : TRM_OK;
 }

@@ -85,7 +85,7 @@ struct trm_predictions {
   const float *scores;       /* (rows, columns) */
   const int32_t *predicted;  /* (rows) class of each row, or NULL: the targets are values */
   size_t rows, columns;
-  char *const *class_names;  /* (classes) or NULL */
+  char *const *class_names;  /* (classes) of classes or values, or NULL */
   size_t classes;
 };
 

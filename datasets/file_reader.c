@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #ifdef HAVE_ZLIB
 #include <zlib.h>
 #endif
 
+#include "core/clones.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -29,7 +29,8 @@ struct trm_reader {
 #ifdef HAVE_ZLIB
   gzFile gzip;
 #endif
-  unsigned char *buffer; /* (BUFFER_BYTES) */
+  unsigned char *buffer; /* (buffer_bytes) at least BUFFER_BYTES */
+  size_t buffer_bytes;
   size_t next, end;      /* unread bytes of it */
   uint64_t filled;       /* offset of the end of it in the text */
   uint64_t limit;
@@ -92,7 +93,7 @@ int trm_reader_open(struct trm_reader **reader, const char *path)
   struct trm_reader *self = trm_alloc(sizeof *self, "input file");
   self->path = trm_strdup(path);
   self->limit = UINT64_MAX;
-  self->buffer = trm_alloc(BUFFER_BYTES, "input buffer");
+  self->buffer = trm_grow(NULL, &self->buffer_bytes, 0, BUFFER_BYTES, 1, "input buffer");
   const int status = file_reader_start(self);
   if (status != TRM_OK) {
     trm_reader_close(self);
@@ -161,42 +162,65 @@ uint64_t trm_reader_plain_bytes(const struct trm_reader *reader)
   return reader->plain_bytes;
 }
 
-static uint64_t file_reader_bytes_count(const unsigned char *text, size_t bytes, int byte)
+typedef uint8_t lanes __attribute__((vector_size(64)));
+
+/* Counts line feeds and quotes in whole lanes. */
+CPU_CLONES static void file_reader_marks_count(const unsigned char *text, size_t vectors, uint64_t *feeds,
+                                               uint64_t *marks)
 {
-  uint64_t count = 0;
-  for (const unsigned char *end = text + bytes; (text = memchr(text, byte, (size_t)(end - text))) != NULL; text++)
-    count++;
-  return count;
+  while (vectors) {
+    const size_t some = vectors < UINT8_MAX ? vectors : UINT8_MAX;
+    lanes feed = {0}, mark = {0}, byte;
+    for (size_t i = 0; i < some; i++, text += sizeof byte) {
+      memcpy(&byte, text, sizeof byte);
+      feed -= (lanes)(byte == '\n'); /* true is -1 */
+      mark -= (lanes)(byte == '"');
+    }
+    for (size_t l = 0; l < sizeof feed; l++) {
+      *feeds += feed[l];
+      *marks += mark[l];
+    }
+    vectors -= some;
+  }
 }
 
-int trm_reader_count(const struct trm_reader *reader, uint64_t low, uint64_t high, uint64_t *feeds, uint64_t *marks)
+int trm_reader_load(struct trm_reader *reader, uint64_t low, uint64_t high, uint64_t *feeds, uint64_t *marks)
 {
-  unsigned char *buffer = trm_alloc(BUFFER_BYTES, "input buffer");
-  int status = TRM_OK;
+  const uint64_t from = low ? low - 1 : 0; /* trm_reader_align looks at the byte before */
+  const size_t bytes = (size_t)(high - from);
+  if (fseeko(reader->plain, (off_t)from, SEEK_SET) != 0)
+    return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+  reader->buffer = trm_grow(reader->buffer, &reader->buffer_bytes, 0, bytes, 1, "input buffer");
+  if (fread(reader->buffer, 1, bytes, reader->plain) != bytes)
+    return trm_error(TRM_FAILED, "%s: %s", reader->path,
+                     ferror(reader->plain) ? strerror(errno) : "has become shorter");
+  reader->next = 0;
+  reader->end = bytes;
+  reader->filled = high;
+  reader->finished = false;
+  const unsigned char *text = reader->buffer + (low - from);
+  unsigned char last[sizeof(lanes)] = {0};
+  const size_t left = (size_t)(high - low) % sizeof last, whole = (size_t)(high - low) - left;
+  memcpy(last, text + whole, left);
   *feeds = *marks = 0;
-  while (low < high && status == TRM_OK) {
-    const size_t wanted = high - low < BUFFER_BYTES ? (size_t)(high - low) : BUFFER_BYTES;
-    const ssize_t got = pread(fileno(reader->plain), buffer, wanted, (off_t)low);
-    if (got <= 0)
-      status = trm_error(TRM_FAILED, "%s: %s", reader->path, got ? strerror(errno) : "has become shorter");
-    if (got > 0) {
-      *feeds += file_reader_bytes_count(buffer, (size_t)got, '\n');
-      *marks += file_reader_bytes_count(buffer, (size_t)got, '"');
-    }
-    low += got > 0 ? (uint64_t)got : 0;
-  }
-  trm_free(buffer);
-  return status;
+  file_reader_marks_count(text, whole / sizeof last, feeds, marks);
+  file_reader_marks_count(last, 1, feeds, marks);
+  return TRM_OK;
 }
 
 int trm_reader_seek(struct trm_reader *reader, uint64_t offset, size_t lines)
 {
+  const uint64_t begin = reader->filled - reader->end;
+  reader->line_number = lines;
+  reader->finished = false;
+  if (offset >= begin && offset <= reader->filled) {
+    reader->next = (size_t)(offset - begin);
+    return TRM_OK;
+  }
   if (fseeko(reader->plain, (off_t)offset, SEEK_SET) != 0)
     return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
   reader->next = reader->end = 0;
   reader->filled = offset;
-  reader->line_number = lines;
-  reader->finished = false;
   return TRM_OK;
 }
 

@@ -22,11 +22,11 @@ uint64_t trm_reader_max_bytes(const struct trm_reader *reader);
 uint64_t trm_reader_plain_bytes(const struct trm_reader *reader);
 
 /* Parts of a file. Offsets count bytes of the text. The next three need a plain regular file.
- * count: line feeds and quotes in bytes [low, high); does not move the reader.
+ * load: reads bytes [low, high) into memory, and counts line feeds and quotes in them.
  * seek: the reader goes on at an offset before which there are so many lines.
  * align: it goes on at the first line that begins at or after `low`, the line feeds before `low` given; with quotes the
  * first one that begins outside of quotes, open: `low` is inside. */
-int trm_reader_count(const struct trm_reader *reader, uint64_t low, uint64_t high, uint64_t *feeds, uint64_t *marks);
+int trm_reader_load(struct trm_reader *reader, uint64_t low, uint64_t high, uint64_t *feeds, uint64_t *marks);
 int trm_reader_seek(struct trm_reader *reader, uint64_t offset, size_t lines);
 int trm_reader_align(struct trm_reader *reader, uint64_t low, bool quotes, bool open, uint64_t feeds);
 uint64_t trm_reader_position(const struct trm_reader *reader); /* of the next byte to read */

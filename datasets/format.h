@@ -4,7 +4,7 @@
  *   /              attributes: format = "trireme-dataset", version, kind, target, classes, source, digest; for dense
  *                  and csr rows shape; for uint8 rows scale and shift (value = scale * stored + shift); for tokens
  *                  vocabulary
- *   /class_names   (classes; tokens: vocabulary) fixed-length strings, optional
+ *   /class_names   (classes; tokens: vocabulary) fixed-length strings: of classes, or values, optional
  *   /merges        of tokens (encoding.h)
  *   /columns       of a text table (table.h), optional
  *   /train, /validation, /test   one group per split, attribute rows; of tokens text_bytes, optional:
@@ -30,7 +30,7 @@ struct trm_data_spec {
   float scale, shift;        /* value = scale * stored + shift, for uint8 */
   enum trm_target_kind target;
   size_t classes;            /* classes, or values per row */
-  const char *const *class_names; /* (classes) or NULL; copied; tokens: classes is the vocabulary too */
+  const char *const *class_names; /* (classes) or NULL; copied; tokens: classes is the vocabulary too. Also of values */
   size_t vocabulary;         /* tokens */
   const struct trm_encoding *encoding; /* tokens; NULL: unknown; must outlive the writer */
   const struct data_table *table;      /* columns of a text table, or NULL (table.h); must outlive the writer */
@@ -38,7 +38,7 @@ struct trm_data_spec {
   const char *split;         /* rule of the test split of a single file: "random", "last"; NULL: none; static */
   uint64_t split_seed;       /* random */
   int compress;              /* deflate level 0..9 */
-  int ranks;                 /* that will call trm_data_writer_pack; 0 or 1: it is not called */
+  struct trm_comm *comm;     /* ranks that write in turns, each with a writer; NULL: this one alone */
 };
 
 /* Rows to append. Only the arrays of the kind are set; all are owned by the caller. */
@@ -67,9 +67,19 @@ struct trm_data_writer;
 int trm_data_writer_open(struct trm_data_writer **writer, const char *path, const struct trm_data_spec *spec);
 int trm_data_writer_split(struct trm_data_writer *writer, const char *split);
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);
-/* Compresses and writes full blocks that wait, if they are many, or all of them: the ranks divide the work. To be
- * called after appends, and with `all` before the next split, finish. writer: NULL on other ranks than 0. Collective;
- * every rank gets the same status. */
-int trm_data_writer_pack(struct trm_data_writer *writer, struct trm_comm *comm, bool all);
+/* Several ranks (spec.comm) append the rows of a data set in turns. A split begins on every rank with
+ * trm_data_writer_split, its turns with one of rank 0, and they go round in order of rank.
+ * turn: begins each turn but the first one, after that of rank `from`; to be called as late as possible.
+ * turn_end: `to` is the rank of the next turn, rank 0 after the last one; `others` counts the turns until rank 0's next
+ * one, or the end. This rank then compresses the blocks that its rows have filled, while the next one appends.
+ * turns_end: on every rank after all turns, the last one of rank `last`.
+ * collect: on rank 0, stores what the others have sent; to be called from time to time while it waits for other ranks
+ * between turns, since they may wait for that.
+ * After an error the ranks still go through all turns. Then rank 0 may finish, and the others abandon. Point to
+ * point. */
+void trm_data_writer_turn(struct trm_data_writer *writer, int from);
+int trm_data_writer_turn_end(struct trm_data_writer *writer, int to, int others);
+int trm_data_writer_turns_end(struct trm_data_writer *writer, int last);
+void trm_data_writer_collect(struct trm_data_writer *writer);
 int trm_data_writer_finish(struct trm_data_writer *writer, size_t features);
 void trm_data_writer_abandon(struct trm_data_writer *writer);

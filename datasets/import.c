@@ -46,7 +46,8 @@ static char **import_names_split(const char *text, size_t *count)
 int trm_import_begin(const struct trm_import_request *request, struct trm_data_spec spec,
                      struct trm_data_writer **writer)
 {
-  if (!request->overwrite && access(request->out, F_OK) == 0)
+  const bool makes_file = !spec.comm || spec.comm->rank == 0;
+  if (makes_file && !request->overwrite && access(request->out, F_OK) == 0)
     return trm_error(TRM_USAGE, "%s: exists; --overwrite replaces it", request->out);
   if (request->names && (spec.target != TRM_TARGET_CLASS || spec.kind == TRM_DATA_TOKENS))
     return trm_error(TRM_USAGE, "--names: these rows have no classes");
@@ -146,6 +147,20 @@ char **trm_texts_copy(const char *const *texts, size_t count)
 int trm_import_text_compare(const void *a, const void *b)
 {
   return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+struct trm_label trm_label_parse(const char *name)
+{
+  struct trm_label label = {.name = (char *)name};
+  label.is_number = trm_parse_number(name, &label.number);
+  return label;
+}
+
+int trm_label_compare(const struct trm_label *a, const struct trm_label *b)
+{
+  if (a->is_number != b->is_number)
+    return a->is_number ? -1 : 1;
+  return a->is_number ? (a->number > b->number) - (a->number < b->number) : strcmp(a->name, b->name);
 }
 
 void trm_strata_plan(struct trm_stratum *stratum, size_t count, double test_part)

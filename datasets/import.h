@@ -53,6 +53,16 @@ char **trm_texts_copy(const char *const *texts, size_t count);
 /* qsort's order of `char *` elements: by bytes. */
 int trm_import_text_compare(const void *a, const void *b);
 
+/* -- class labels as texts. Those that are numbers are equal if their values are, and come first, ascending; others in
+ * order of their bytes. */
+struct trm_label {
+  char *name; /* not copied */
+  bool is_number;
+  double number;
+};
+struct trm_label trm_label_parse(const char *name);
+int trm_label_compare(const struct trm_label *a, const struct trm_label *b);
+
 /* -- the test split of a single source */
 
 /* Rows of one class, or all rows if they are not stratified. */
@@ -84,6 +94,8 @@ struct trm_row_format {
   /* Steps to the next row; *label: NULL at the end of the file or at its reader's limit. */
   int (*next)(void *impl, const char **label);
   int (*label_error)(const void *impl, const char *what);  /* "PATH:LINE: ... LABEL what"; returns TRM_FAILED */
+  size_t (*values)(const void *impl);                      /* of a row's target; after the first pass */
+  int (*values_parse)(const void *impl, float *values);    /* those of the current row */
   /* Parses the features of the current row into impl's arrays as row rows->rows, and points `rows` to them. *full: the
    * arrays must go to the writer before the next row. */
   int (*add)(void *impl, struct trm_data_rows *rows, bool *full);
@@ -97,7 +109,8 @@ struct trm_row_format {
   int (*join)(void *impl, struct trm_comm *comm);          /* after it: shares what the ranks have learned */
   bool (*is_measured)(const void *impl);                   /* measure is to be called */
   int (*measure)(void *impl);                              /* sees each training row in a pass before describe */
-  void (*add_up)(void *impl, struct trm_comm *comm);       /* after each segment of that pass, in order */
+  void (*add_up)(void *impl);                              /* after each segment of that pass, in order: to sums */
+  void *(*sums)(void *impl, size_t *bytes);                /* owned by impl */
 };
 
 /* Imports TRAIN [TEST]. A part of the rows of a single file becomes the test split: the last ones, or random ones,

@@ -80,8 +80,9 @@ static struct trm_reader *csv_file(const void *impl)
 /* Returns true if the row lacks its label or a feature. */
 static bool csv_lacks(const struct csv *csv)
 {
-  if (csv->target != ABSENT && csv_is_missing(csv->reader.field[csv->target]))
-    return true;
+  for (size_t k = 0; csv->target[0] != ABSENT && k < csv->table.targets; k++)
+    if (csv_is_missing(csv->reader.field[csv->target[k]]))
+      return true;
   for (size_t i = 0; i < csv->table.columns; i++)
     if (csv_is_missing(csv->reader.field[csv->feature[i].field]))
       return true;
@@ -109,18 +110,40 @@ static int csv_next(void *impl, const char **label)
       break;
     TRM_CHECK(csv_record_next(&csv->reader, &found));
   }
-  if (csv->target == ABSENT) {
+  if (csv->target[0] == ABSENT) {
     *label = csv->table.labels ? csv->table.label[0] : "0";
     return TRM_OK;
   }
-  *label = csv->reader.field[csv->target];
-  return csv_is_missing(*label) ? csv_field_error(csv, csv->target, "is a missing label") : TRM_OK;
+  *label = csv->reader.field[csv->target[0]];
+  return csv_is_missing(*label) ? csv_field_error(csv, csv->target[0], "is a missing label") : TRM_OK;
 }
 
 static int csv_label_error(const void *impl, const char *what)
 {
   const struct csv *csv = impl;
-  return csv_field_error(csv, csv->target, what);
+  return csv_field_error(csv, csv->target[0], what);
+}
+
+static size_t csv_values(const void *impl)
+{
+  return ((const struct csv *)impl)->table.targets;
+}
+
+static int csv_values_parse(const void *impl, float *values)
+{
+  const struct csv *csv = impl;
+  for (size_t k = 0; k < csv->table.targets; k++) {
+    values[k] = 0;
+    if (csv->target[0] == ABSENT)
+      continue;
+    const char *text = csv->reader.field[csv->target[k]];
+    const char *wrong = csv_is_missing(text) ? "is a missing label" : trm_parse_float(text, &values[k]);
+    if (wrong && csv->table.targets > 1)
+      wrong = "is not a finite number: label columns, if they are several, hold values, or 0 and 1";
+    if (wrong)
+      return csv_field_error(csv, csv->target[k], wrong);
+  }
+  return TRM_OK;
 }
 
 static void csv_kind_set(struct feature *feature, const char *text)
@@ -168,8 +191,8 @@ static int csv_learn(void *impl)
     learns |= feature->kind != FEATURE_NUMBER;
   }
   csv->learns = learns;
-  if (!learns && csv->table.missing != TABLE_MISSING_DROP && csv->target != ABSENT)
-    csv->reader.only = csv->target; /* in the rest of this pass */
+  if (!learns && csv->table.missing != TABLE_MISSING_DROP && csv->target[0] != ABSENT)
+    csv->reader.only = csv->target[0]; /* in the rest of this pass */
   return TRM_OK;
 }
 
@@ -269,30 +292,29 @@ static void csv_moments_add(struct moments *all, const struct moments *other)
   all->values = values;
 }
 
-/* Adds the moments of the ranks' segments, in their order, so that sums do not depend on the number of ranks. */
-static void csv_add_up(void *impl, struct trm_comm *comm)
+static void *csv_sums(void *impl, size_t *bytes)
 {
   struct csv *csv = impl;
-  const size_t n = csv->table.columns;
-  struct moments *mine = trm_alloc(n * sizeof *mine, "columns");
-  struct moments *all = trm_alloc((size_t)comm->size * n * sizeof *all, "columns of the ranks");
-  for (size_t i = 0; i < n; i++) {
+  *bytes = csv->table.columns * sizeof *csv->moments;
+  if (!csv->moments)
+    csv->moments = trm_alloc(*bytes, "columns");
+  return csv->moments;
+}
+
+/* Adds the moments of a segment to those of the segments before, so that sums do not depend on the number of ranks. */
+static void csv_add_up(void *impl)
+{
+  struct csv *csv = impl;
+  for (size_t i = 0; i < csv->table.columns; i++) {
     struct feature *feature = &csv->feature[i];
-    if (feature->values) {
-      const double values = (double)feature->values, mean = feature->sum / values;
-      mine[i] = (struct moments){values, feature->first + mean, feature->squares - feature->sum * mean};
-    }
+    if (!feature->values)
+      continue;
+    const double values = (double)feature->values, mean = feature->sum / values;
+    csv_moments_add(&csv->moments[i],
+                    &(struct moments){values, feature->first + mean, feature->squares - feature->sum * mean});
     feature->sum = feature->squares = 0;
     feature->values = 0;
   }
-  comm->ops->allgather(comm, mine, all, 3 * n, TRM_DOUBLE);
-  if (!csv->moments)
-    csv->moments = trm_alloc(n * sizeof *csv->moments, "columns");
-  for (int r = 0; r < comm->size; r++)
-    for (size_t i = 0; i < n; i++)
-      csv_moments_add(&csv->moments[i], &all[(size_t)r * n + i]);
-  trm_free(mine);
-  trm_free(all);
 }
 
 /* Adds the training rows of the categories of all ranks. */
@@ -401,6 +423,8 @@ static int csv_describe(void *impl, struct trm_data_spec *spec, struct trm_comm 
   spec->element = TRM_ELEMENT_FLOAT;
   spec->shape = (struct trm_shape){.dims = 1, .size = {csv->width}};
   spec->table = &csv->table;
+  if (csv->table.targets > 1)
+    spec->class_names = (const char *const *)csv->table.target;
   return TRM_OK;
 }
 
@@ -518,6 +542,10 @@ static int csv_options_read(struct csv *csv, struct trm_import_request *with)
   } else {
     csv->table.onehot = onehot == 1;
   }
+  if (csv_labels_count(with->label) > 1 && with->target && strcmp(with->target, "class") == 0)
+    return trm_error(TRM_USAGE, "--target=class: a class is one column; --label names several");
+  if (csv_labels_count(with->label) > 1 && !with->target)
+    with->target = "value";
   if (!csv->like || with->missing)
     csv->table.missing = (enum table_missing)missing;
   return TRM_OK;
@@ -531,6 +559,7 @@ static void csv_free(struct csv *csv)
     trm_free(csv->feature[i].count);
   }
   trm_free(csv->feature);
+  trm_free(csv->target);
   trm_free(csv->moments);
   table_free(&csv->table);
   csv_reader_free(&csv->reader);
@@ -548,6 +577,8 @@ int trm_import_csv(const struct trm_import_request *request)
     .quotes = true,
     .next = csv_next,
     .label_error = csv_label_error,
+    .values = csv_values,
+    .values_parse = csv_values_parse,
     .add = csv_add,
     .describe = csv_describe,
     .labels = csv_labels,
@@ -556,6 +587,7 @@ int trm_import_csv(const struct trm_import_request *request)
     .is_measured = csv_is_measured,
     .measure = csv_measure,
     .add_up = csv_add_up,
+    .sums = csv_sums,
   };
   struct trm_import_request with = *request;
   struct csv csv = {.request = &with, .comm = request->comm ? request->comm : trm_comm_self()};

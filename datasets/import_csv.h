@@ -39,7 +39,7 @@ struct csv {
   size_t first_line;     /* of the open file's first record */
   size_t columns;        /* of the files, with the target */
   char **name;           /* (columns) of the header, one block; NULL: there is none */
-  size_t target;         /* field of the target; ABSENT: of rows without one */
+  size_t *target;        /* (table.targets) fields of the targets; the first one ABSENT: of rows without them */
   struct feature *feature; /* (table.columns) */
   struct moments *moments; /* (table.columns) of all segments so far; NULL: not measured */
   struct data_table table;
@@ -54,6 +54,9 @@ struct csv {
 
 /* Returns true for the text of a missing value. */
 bool csv_is_missing(const char *text);
+
+/* Columns named by --label. */
+size_t csv_labels_count(const char *label);
 
 /* Determines the columns from the first record of the train file, which has been read. Errors name the file. */
 int csv_columns_detect(struct csv *csv);

@@ -66,6 +66,56 @@ static int csv_columns_mark(const struct csv *csv, const char *list, bool *mark)
   return status;
 }
 
+size_t csv_labels_count(const char *label)
+{
+  size_t count = 1;
+  for (const char *c = label ? label : ""; *c; c++)
+    count += *c == ',';
+  return count;
+}
+
+static bool csv_is_target(const struct csv *csv, size_t column)
+{
+  for (size_t k = 0; k < csv->table.targets; k++)
+    if (csv->target[k] == column)
+      return true;
+  return false;
+}
+
+/* Finds the targets: the columns of --label, in their order, or the last one. */
+static int csv_targets_find(struct csv *csv)
+{
+  char *copy = csv->request->label ? trm_strdup(csv->request->label) : NULL, *rest = copy;
+  int status = TRM_OK;
+  csv->target = trm_alloc(csv_labels_count(copy) * sizeof *csv->target, "label columns");
+  csv->target[0] = csv->columns - 1;
+  csv->table.targets = copy ? 0 : 1;
+  for (char *text; status == TRM_OK && (text = strsep(&rest, ",")) != NULL;) {
+    size_t column;
+    status = csv_column_find(csv, text, false, &column);
+    if (status == TRM_OK && csv_is_target(csv, column))
+      status = trm_error(TRM_USAGE, "--label: names column %zu twice", column + 1);
+    if (status == TRM_OK)
+      csv->target[csv->table.targets++] = column;
+  }
+  trm_free(copy);
+  return status;
+}
+
+/* Returns true if a list has names, not numbers alone. *column: whether the list has that number. */
+static bool csv_has_names(const char *list, size_t column, bool *found)
+{
+  bool names = false;
+  char *copy = trm_strdup(list), *rest = copy;
+  *found = false;
+  for (char *text; (text = strsep(&rest, ",")) != NULL;) {
+    names |= !csv_is_number(text);
+    *found |= csv_is_number(text) && strtoul(text, NULL, 10) == column + 1;
+  }
+  trm_free(copy);
+  return names;
+}
+
 /* Returns true if the first record is a header: a feature of it is neither missing nor a number. */
 static bool csv_is_header(const struct csv *csv)
 {
@@ -75,12 +125,13 @@ static bool csv_is_header(const struct csv *csv)
     return !strcmp(header, "yes");
   if (csv->like)
     return csv->table.has_header;
-  const size_t target = label && csv_is_number(label) ? strtoul(label, NULL, 10) - 1 : csv->columns - 1;
-  if (label && !csv_is_number(label))
-    return true;
-  for (size_t i = 0; i < csv->columns; i++)
-    if (i != target && !csv_is_missing(csv->reader.field[i]) && !trm_parse_number(csv->reader.field[i], &number))
+  for (size_t i = 0; i < csv->columns; i++) {
+    bool is_target = i == csv->columns - 1;
+    if (label && csv_has_names(label, i, &is_target))
       return true;
+    if (!is_target && !csv_is_missing(csv->reader.field[i]) && !trm_parse_number(csv->reader.field[i], &number))
+      return true;
+  }
   return false;
 }
 
@@ -95,15 +146,16 @@ static int csv_columns_choose(struct csv *csv)
     status = csv_columns_mark(csv, request->drop, dropped);
   if (status == TRM_OK && request->categorical)
     status = csv_columns_mark(csv, request->categorical, categorical);
-  if (status == TRM_OK && request->columns && chosen[csv->target])
-    status = trm_error(TRM_USAGE, "--columns: column %zu is the label", csv->target + 1);
+  for (size_t k = 0; k < csv->table.targets && status == TRM_OK && request->columns; k++)
+    if (chosen[csv->target[k]])
+      status = trm_error(TRM_USAGE, "--columns: column %zu is the label", csv->target[k] + 1);
   csv->feature = trm_alloc(csv->columns * sizeof *csv->feature, "columns");
   const char **names = trm_alloc(csv->columns * sizeof *names, "column names");
   char (*number)[24] = trm_alloc(csv->columns * sizeof *number, "column numbers");
   size_t n = 0;
   for (size_t i = 0; i < csv->columns && status == TRM_OK; i++) {
     snprintf(number[i], sizeof number[i], "%zu", i + 1);
-    if (i == csv->target || dropped[i] || (request->columns && !chosen[i]))
+    if (csv_is_target(csv, i) || dropped[i] || (request->columns && !chosen[i]))
       continue;
     csv->feature[n] = (struct feature){.field = i, .kind = categorical[i] ? FEATURE_CATEGORY : FEATURE_UNDECIDED};
     names[n++] = csv->name ? csv->name[i] : number[i];
@@ -113,13 +165,45 @@ static int csv_columns_choose(struct csv *csv)
   csv->table.columns = n;
   csv->table.name = trm_texts_copy(names, n);
   csv->table.has_header = csv->name != NULL;
-  csv->table.target = trm_strdup(csv->name ? csv->name[csv->target] : number[csv->target]);
+  const char **targets = trm_alloc(csv->table.targets * sizeof *targets, "label columns");
+  for (size_t k = 0; k < csv->table.targets; k++) {
+    snprintf(number[csv->target[k]], sizeof *number, "%zu", csv->target[k] + 1);
+    targets[k] = csv->name ? csv->name[csv->target[k]] : number[csv->target[k]];
+  }
+  csv->table.target = trm_texts_copy(targets, csv->table.targets);
+  trm_free(targets);
   trm_free(number);
   trm_free(names);
   trm_free(chosen);
   trm_free(dropped);
   trm_free(categorical);
   return status;
+}
+
+/* Finds the targets of the table of --like in this file: all of them, or none. */
+static int csv_targets_match(struct csv *csv)
+{
+  const struct data_table *table = &csv->table;
+  size_t found = 0, missing = 0;
+  csv->target = trm_alloc(table->targets * sizeof *csv->target, "label columns");
+  for (size_t k = 0; k < table->targets; k++) {
+    csv->target[k] = ABSENT;
+    for (size_t i = 0; i < csv->columns; i++)
+      if (csv->name ? !strcmp(csv->name[i], table->target[k]) : strtoul(table->target[k], NULL, 10) == i + 1)
+        csv->target[k] = i;
+    found += csv->target[k] != ABSENT;
+    missing = csv->target[k] == ABSENT ? k : missing;
+  }
+  if (found == table->targets)
+    return TRM_OK;
+  const char *path = trm_reader_path(csv->reader.file);
+  if (found)
+    return trm_error(TRM_USAGE, "%s: has no column \"%s\", but another one of the labels", path,
+                     table->target[missing]);
+  csv->target[0] = ABSENT;
+  trm_warn("%s: has no column \"%s\": its rows get the label %s, and evaluations of them say nothing", path,
+           table->target[0], table->labels ? table->label[0] : "0");
+  return TRM_OK;
 }
 
 /* Finds the columns of the table of --like in this file: by name, without a header by place. */
@@ -138,14 +222,7 @@ static int csv_columns_match(struct csv *csv)
       feature->place[k] = k;
     }
   }
-  csv->target = ABSENT;
-  for (size_t i = 0; i < csv->columns; i++)
-    if (csv->name ? !strcmp(csv->name[i], table->target) : strtoul(table->target, NULL, 10) == i + 1)
-      csv->target = i;
-  if (csv->target == ABSENT)
-    trm_warn("%s: has no column \"%s\": its rows get the label %s, and evaluations of them say nothing",
-             trm_reader_path(csv->reader.file), table->target, table->labels ? table->label[0] : "0");
-  return TRM_OK;
+  return csv_targets_match(csv);
 }
 
 int csv_columns_detect(struct csv *csv)
@@ -159,9 +236,7 @@ int csv_columns_detect(struct csv *csv)
     csv->name = trm_texts_copy((const char *const *)reader->field, csv->columns);
   if (csv->like)
     return csv_columns_match(csv);
-  csv->target = csv->columns - 1;
-  if (csv->request->label)
-    TRM_CHECK(csv_column_find(csv, csv->request->label, false, &csv->target));
+  TRM_CHECK(csv_targets_find(csv));
   return csv_columns_choose(csv);
 }
 

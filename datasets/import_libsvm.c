@@ -72,6 +72,19 @@ static int libsvm_label_error(const void *impl, const char *what)
   return trm_reader_error(file->reader, "label \"%s\" %s", file->label, what);
 }
 
+static size_t libsvm_values(const void *impl)
+{
+  (void)impl;
+  return 1;
+}
+
+static int libsvm_values_parse(const void *impl, float *values)
+{
+  const struct libsvm *file = impl;
+  const char *wrong = trm_parse_float(file->label, values);
+  return wrong ? libsvm_label_error(impl, wrong) : TRM_OK;
+}
+
 /* Parses "index:value" at *text and steps over it. before: the index of the entry before it. */
 static int libsvm_entry_parse(const struct trm_reader *reader, char **text, int64_t before, int32_t *column,
                               float *value)
@@ -162,6 +175,8 @@ int trm_import_libsvm(const struct trm_import_request *request)
     .file = libsvm_file,
     .next = libsvm_next,
     .label_error = libsvm_label_error,
+    .values = libsvm_values,
+    .values_parse = libsvm_values_parse,
     .add = libsvm_add,
     .describe = libsvm_describe,
     .features = libsvm_features,

@@ -31,7 +31,8 @@ struct import {
   enum trm_target_kind target;
   bool random_split;
   struct arrays train, test; /* test.x.path NULL: there is none */
-  double *class;        /* (classes) labels, ascending */
+  double *class;        /* (classes) labels, ascending; of texts 0, 1, ... */
+  char **name;          /* (classes) of texts, else NULL */
   size_t classes;
   struct trm_stratum *stratum; /* (classes; of values 1) if a test split is cut, else NULL */
   struct trm_data_spec spec;
@@ -46,31 +47,94 @@ static int npy_compare(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Reads all of y as doubles, (rows, values). */
-static int npy_targets_read(struct arrays *arrays, enum trm_target_kind target, double **targets)
+/* Converts the numbers of y. */
+static int npy_numbers_convert(const struct npy_array *y, const void *raw, double *to, size_t count)
+{
+  for (size_t i = 0; i < count; i++) {
+    to[i] = npy_value(y, raw, i);
+    if (!(fabs(to[i]) <= (double)FLT_MAX))
+      return trm_error(TRM_FAILED, "%s: element %zu is not finite in single precision", y->name, i);
+  }
+  return TRM_OK;
+}
+
+static int npy_texts_convert(const struct npy_array *y, const void *raw, char **to, size_t count)
+{
+  for (size_t i = 0; i < count; i++) {
+    to[i] = npy_text(y, raw, i);
+    if (!to[i])
+      return TRM_FAILED;
+  }
+  return TRM_OK;
+}
+
+static void npy_texts_free(char **text, size_t count)
+{
+  for (size_t i = 0; text && i < count; i++)
+    trm_free(text[i]);
+  trm_free(text);
+}
+
+/* Reads all of y, (rows, values), as doubles; or as texts, and then the doubles are left to npy_texts_sort. */
+static int npy_targets_read(struct arrays *arrays, enum trm_target_kind target, double **targets, char ***texts)
 {
   struct npy_array y;
-  *targets = NULL;
   int status = npy_open(&y, arrays->y.path, arrays->y.member);
   if (status == TRM_OK && (y.dims > 2 || (target == TRM_TARGET_CLASS && y.row_items != 1)))
     status = trm_error(TRM_FAILED, "%s: has %d dimensions: a label for each row is wanted (--target=value: several "
                        "values)", y.name, y.dims);
+  if (status == TRM_OK && target == TRM_TARGET_VALUE && npy_is_text(&y))
+    status = trm_error(TRM_FAILED, "%s: holds texts, which are no values (--target=value)", y.name);
   if (status == TRM_OK) {
     arrays->rows = y.size[0];
     arrays->values = y.row_items;
     const size_t count = (size_t)arrays->rows * y.row_items;
     void *raw = trm_alloc(count * y.item, "targets");
     *targets = trm_alloc(count * sizeof **targets, "targets");
+    if (npy_is_text(&y))
+      *texts = trm_alloc(count * sizeof **texts, "labels");
     status = npy_read(&y, (size_t)arrays->rows, raw);
-    for (size_t i = 0; i < count && status == TRM_OK; i++) {
-      (*targets)[i] = npy_value(&y, raw, i);
-      if (!(fabs((*targets)[i]) <= (double)FLT_MAX))
-        status = trm_error(TRM_FAILED, "%s: element %zu is not finite in single precision", y.name, i);
-    }
+    if (status == TRM_OK)
+      status = *texts ? npy_texts_convert(&y, raw, *texts, count) : npy_numbers_convert(&y, raw, *targets, count);
     trm_free(raw);
   }
   npy_close(&y);
   return status;
+}
+
+/* A label as a text: of a row, and where its class goes. */
+struct text {
+  struct trm_label label;
+  size_t at;
+  double *class;
+};
+
+static int npy_text_compare(const void *a, const void *b)
+{
+  const struct text *x = a, *y = b;
+  const int order = trm_label_compare(&x->label, &y->label);
+  return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Sets the targets of texts to 0, 1, ... in the order of their labels, and the names to the first spelling of each. */
+static void npy_texts_sort(struct import *import, char **const texts[2], double *const targets[2])
+{
+  const size_t first = (size_t)import->train.rows, n = first + (texts[1] ? (size_t)import->test.rows : 0);
+  struct text *all = trm_alloc(n * sizeof *all, "labels");
+  const char **name = trm_alloc(n * sizeof *name, "labels");
+  size_t classes = 0;
+  for (size_t i = 0; i < n; i++)
+    all[i] = (struct text){.label = trm_label_parse(i < first ? texts[0][i] : texts[1][i - first]), .at = i,
+                           .class = i < first ? &targets[0][i] : &targets[1][i - first]};
+  qsort(all, n, sizeof *all, npy_text_compare);
+  for (size_t i = 0; i < n; i++) {
+    if (i == 0 || trm_label_compare(&all[i - 1].label, &all[i].label) != 0)
+      name[classes++] = all[i].label.name;
+    *all[i].class = (double)(classes - 1);
+  }
+  import->name = trm_texts_copy(name, classes);
+  trm_free(name);
+  trm_free(all);
 }
 
 /* Adds the labels that are new, in ascending order. */
@@ -101,12 +165,17 @@ static int npy_targets_import(struct import *import)
 {
   struct arrays *const both[] = {&import->train, &import->test};
   double *targets[2] = {NULL};
+  char **texts[2] = {NULL};
   int status = TRM_OK;
-  for (int i = 0; i < 2 && status == TRM_OK && both[i]->x.path; i++) {
-    status = npy_targets_read(both[i], import->target, &targets[i]);
-    if (status == TRM_OK && import->target == TRM_TARGET_CLASS)
-      npy_classes_add(import, targets[i], (size_t)both[i]->rows);
-  }
+  for (int i = 0; i < 2 && status == TRM_OK && both[i]->x.path; i++)
+    status = npy_targets_read(both[i], import->target, &targets[i], &texts[i]);
+  if (status == TRM_OK && targets[1] && !texts[0] != !texts[1])
+    status = trm_error(TRM_FAILED, "%s: holds %s as labels, and the train split %s", import->test.y.path,
+                       texts[1] ? "texts" : "numbers", texts[0] ? "texts" : "numbers");
+  if (status == TRM_OK && texts[0])
+    npy_texts_sort(import, texts, targets);
+  for (int i = 0; i < 2 && status == TRM_OK && targets[i] && import->target == TRM_TARGET_CLASS; i++)
+    npy_classes_add(import, targets[i], (size_t)both[i]->rows);
   if (status == TRM_OK && import->classes > 65536)
     status = trm_error(TRM_FAILED, "%s: has %zu labels; are they values? --target=value", import->train.y.path,
                        import->classes);
@@ -122,8 +191,10 @@ static int npy_targets_import(struct import *import)
       both[i]->target_value[k] = (float)targets[i][k];
     }
   }
-  trm_free(targets[0]);
-  trm_free(targets[1]);
+  for (int i = 0; i < 2; i++) {
+    npy_texts_free(texts[i], (size_t)both[i]->rows);
+    trm_free(targets[i]);
+  }
   return status;
 }
 
@@ -160,6 +231,8 @@ static int npy_spec_make(struct import *import, const struct npy_array *x)
 static int npy_rows_open(struct import *import, const struct arrays *arrays, bool first, struct npy_array *x)
 {
   TRM_CHECK(npy_open(x, arrays->x.path, arrays->x.member));
+  if (npy_is_text(x))
+    return trm_error(TRM_FAILED, "%s: holds texts; rows of numbers are wanted", x->name);
   if (x->size[0] != arrays->rows)
     return trm_error(TRM_FAILED, "%s: has %llu rows, but y has %llu", x->name, (unsigned long long)x->size[0],
                      (unsigned long long)arrays->rows);
@@ -275,7 +348,7 @@ static int npy_write(struct import *import)
   const char **list = trm_alloc((import->classes + 1) * sizeof *list, "labels");
   for (size_t i = 0; i < import->classes; i++) {
     snprintf(label[i], sizeof label[i], "%.15g", import->class[i]);
-    list[i] = label[i];
+    list[i] = import->name ? import->name[i] : label[i];
   }
   struct trm_data_spec spec = import->spec;
   spec.target = import->target;
@@ -324,6 +397,7 @@ static int npy_import_run(struct import *import)
     trm_free(both[i]->target_value);
   }
   trm_free(import->class);
+  trm_free(import->name);
   trm_free(import->stratum);
   return status;
 }

@@ -8,12 +8,11 @@
 #include "datasets/import_ranks.h"
 
 #define MAX_LABELS 65536
+#define HELD_BYTES ((size_t)32 << 20) /* of rows that wait for this rank's turn */
 
-/* A class label. Labels that are numbers are equal if their values are; the name is the first spelling seen. */
+/* A class label; the name is the first spelling seen. */
 struct label {
-  char *name;
-  bool is_number;
-  double number;
+  struct trm_label as;
   uint64_t at; /* where in the file it was first seen; 0: known before */
 };
 
@@ -30,32 +29,26 @@ struct import {
   size_t stratum_capacity;
   bool random_split;
   struct trm_stratum all;  /* the only stratum unless the split is random and the target a class */
-  uint64_t *seen;          /* (strata) rows of the rounds so far; of several ranks */
-  struct trm_data_writer *writer; /* of rank 0 */
-  struct import_box box;   /* of the others; of rank 0 what it receives */
+  struct trm_data_writer *writer;
+  size_t row_bytes;        /* of a dense row */
+  struct import_held held; /* of several ranks */
   int32_t target_class[TRM_IMPORT_ROWS];
-  float target_value[TRM_IMPORT_ROWS];
+  float *target_value; /* (TRM_IMPORT_ROWS, values) */
+  size_t values;       /* of a row, where the target is no class */
 };
 
 enum part { PART_ALL, PART_TRAIN, PART_TEST };
 
 /* -- labels */
 
-static int rows_label_compare(const struct label *a, const struct label *b)
-{
-  if (a->is_number != b->is_number)
-    return a->is_number ? -1 : 1;
-  return a->is_number ? (a->number > b->number) - (a->number < b->number) : strcmp(a->name, b->name);
-}
-
 /* Returns the index of a label, or that at which it is to be inserted. */
-static size_t rows_label_find(const struct import *import, const struct label *label, bool *found)
+static size_t rows_label_find(const struct import *import, const struct trm_label *label, bool *found)
 {
   size_t low = 0, high = import->labels;
   *found = false;
   while (low < high && !*found) {
     const size_t middle = low + (high - low) / 2;
-    const int order = rows_label_compare(&import->label[middle], label);
+    const int order = trm_label_compare(&import->label[middle].as, label);
     if (order < 0)
       low = middle + 1;
     else
@@ -68,19 +61,11 @@ static size_t rows_label_find(const struct import *import, const struct label *l
   return low;
 }
 
-static struct label rows_label_parse(const char *name)
-{
-  struct label label = {.name = (char *)name};
-  label.is_number = trm_parse_number(name, &label.number);
-  return label;
-}
-
 /* Adds a label, unless it is known. Returns its place. */
 static size_t rows_label_insert(struct import *import, const char *name, uint64_t at, bool *found)
 {
-  struct label label = rows_label_parse(name);
-  label.at = at;
-  const size_t place = rows_label_find(import, &label, found);
+  struct label label = {.as = trm_label_parse(name), .at = at};
+  const size_t place = rows_label_find(import, &label.as, found);
   if (!*found) {
     import->label = trm_grow(import->label, &import->label_capacity, import->labels, import->labels + 1,
                                sizeof label, "labels");
@@ -90,7 +75,7 @@ static size_t rows_label_insert(struct import *import, const char *name, uint64_
     memmove(import->stratum + place + 1, import->stratum + place, (import->labels - place) * sizeof *import->stratum);
     import->stratum[place] = (struct trm_stratum){.rows = 0};
     import->labels++;
-    label.name = trm_strdup(name);
+    label.as.name = trm_strdup(name);
     import->label[place] = label;
   }
   return place;
@@ -123,8 +108,8 @@ static void rows_label_join(struct import *import, const struct label_record *re
   import->stratum[place].rows += record->rows;
   if (record->at >= label->at)
     return;
-  trm_free(label->name);
-  label->name = trm_strdup(name);
+  trm_free(label->as.name);
+  label->as.name = trm_strdup(name);
   label->at = record->at;
 }
 
@@ -136,10 +121,10 @@ static int rows_labels_join(struct import *import, const char *path)
   char *mine = NULL;
   for (size_t i = 0; i < import->labels; i++) {
     const struct label_record record = {.rows = import->stratum[i].rows, .at = import->label[i].at};
-    const size_t length = strlen(import->label[i].name) + 1;
+    const size_t length = strlen(import->label[i].as.name) + 1;
     mine = trm_grow(mine, &capacity, bytes, bytes + sizeof record + length, 1, "labels");
     memcpy(mine + bytes, &record, sizeof record);
-    memcpy(mine + bytes + sizeof record, import->label[i].name, length);
+    memcpy(mine + bytes + sizeof record, import->label[i].as.name, length);
     bytes += sizeof record + length;
   }
   int64_t *length = trm_alloc((size_t)comm->size * sizeof *length, "labels");
@@ -166,7 +151,7 @@ static const char **rows_label_names(const struct import *import)
 {
   const char **names = trm_alloc((import->labels + 1) * sizeof *names, "label names");
   for (size_t i = 0; i < import->labels; i++)
-    names[i] = import->label[i].name;
+    names[i] = import->label[i].as.name;
   return names;
 }
 
@@ -217,41 +202,36 @@ static int rows_class_find(struct import *import, const char *label, size_t *cla
   if (import->target != TRM_TARGET_CLASS)
     return TRM_OK;
   bool found;
-  const struct label parsed = rows_label_parse(label);
+  const struct trm_label parsed = trm_label_parse(label);
   *class = rows_label_find(import, &parsed, &found);
   return found ? TRM_OK
                : import->format->label_error(import->impl, "was not there in the first pass: the file changes");
 }
 
-/* Sets the rows of each stratum that come before this rank's segment: the ranks count those of theirs. Collective. */
-static int rows_strata_seek(struct import *import, struct import_segments *segments)
+/* Sets the rows of each stratum that come before this rank's segment, of which those in it are counted. */
+static int rows_strata_seek(struct import *import, struct import_segments *segments, int status)
 {
-  struct trm_comm *comm = import->comm;
   const bool stratified = rows_are_stratified(import);
   struct trm_stratum *stratum = stratified ? import->stratum : &import->all;
   const size_t n = stratified ? import->labels : 1;
+  uint64_t *seen = trm_alloc(n * sizeof *seen, "rows of the classes");
   uint64_t *count = trm_alloc(n * sizeof *count, "rows of the classes");
-  uint64_t *all = trm_alloc(n * (size_t)comm->size * sizeof *all, "rows of the classes");
+  const bool sound = status == TRM_OK && !segments->failed;
   const char *label;
-  int status = TRM_OK;
-  while (status == TRM_OK && (status = import->format->next(import->impl, &label)) == TRM_OK && label) {
+  while (sound && status == TRM_OK && (status = import->format->next(import->impl, &label)) == TRM_OK && label) {
     size_t class;
     status = rows_class_find(import, label, &class);
     count[stratified ? class : 0]++;
   }
-  comm->ops->allgather(comm, count, all, n, TRM_INT64);
+  import_relay_take(segments, seen, n * sizeof *seen);
   for (size_t i = 0; i < n; i++) {
-    stratum[i].seen = import->seen[i];
-    for (int r = 0; r < comm->size; r++) {
-      stratum[i].seen += r < comm->rank ? all[(size_t)r * n + i] : 0;
-      import->seen[i] += all[(size_t)r * n + i];
-    }
+    stratum[i].seen = seen[i];
+    seen[i] += count[i];
   }
+  import_relay_pass(segments, seen, n * sizeof *seen);
+  trm_free(seen);
   trm_free(count);
-  trm_free(all);
-  if (status == TRM_OK)
-    status = import_segment_rewind(segments);
-  return trm_agree(comm, status);
+  return sound && status == TRM_OK ? import_segment_rewind(segments) : status;
 }
 
 /* A pass over a file. */
@@ -261,7 +241,10 @@ struct pass {
   bool learns;  /* a scan of the file that determines the columns */
   uint64_t rows; /* that this rank has seen */
   int (*row)(struct import *import, struct pass *pass, const char *label);
-  int (*end)(struct import *import, struct pass *pass, int status); /* of a round. Collective; NULL: nothing to do */
+  int (*end)(struct import *import, struct pass *pass, int status); /* of a segment; NULL: nothing to do */
+  int (*finish)(struct import *import, struct pass *pass);          /* after the last one; NULL: nothing to do */
+  struct import_segments segments;
+  bool writes;  /* it is this rank's turn */
   struct trm_data_rows gathered;
 };
 
@@ -270,23 +253,26 @@ static int rows_read(struct import *import, struct pass *pass)
 {
   const struct trm_row_format *format = import->format;
   struct trm_comm *comm = import->comm;
-  struct import_segments segments;
+  struct import_segments *segments = &pass->segments;
   const char *label;
-  bool more = true;
   int status = format->open(import->impl, pass->path);
   if (status == TRM_OK)
-    status = import_segments_begin(&segments, comm, format->file(import->impl), format->quotes);
+    status = import_segments_begin(segments, comm, format->file(import->impl), format->quotes);
   status = trm_agree(comm, status);
-  while (status == TRM_OK && (status = import_segments_next(&segments, &more)) == TRM_OK && more) {
-    if (pass->part != PART_ALL && comm->size > 1)
-      status = rows_strata_seek(import, &segments);
-    while (status == TRM_OK && (status = format->next(import->impl, &label)) == TRM_OK && label) {
-      pass->rows++;
-      status = pass->row(import, pass, label);
+  if (status == TRM_OK) {
+    while (import_segments_next(segments, &status)) {
+      if (pass->part != PART_ALL && comm->size > 1)
+        status = rows_strata_seek(import, segments, status);
+      const bool sound = status == TRM_OK && !segments->failed;
+      while (sound && status == TRM_OK && (status = format->next(import->impl, &label)) == TRM_OK && label) {
+        pass->rows++;
+        status = pass->row(import, pass, label);
+      }
+      if (pass->end)
+        status = pass->end(import, pass, status);
     }
-    if (pass->end)
-      status = pass->end(import, pass, status);
-    status = trm_agree(comm, status);
+    const int finished = pass->finish ? pass->finish(import, pass) : TRM_OK;
+    status = import_segments_end(segments, status == TRM_OK ? finished : status);
   }
   format->close(import->impl);
   return status;
@@ -322,14 +308,27 @@ static int rows_choose(struct import *import, const char *label, enum part part,
   return TRM_OK;
 }
 
-/* Appends the rows gathered, or sends them to rank 0. */
-static int rows_flush(struct import *import, struct trm_data_rows *rows)
+/* Begins this rank's turn to write, with the rows that wait for it. */
+static int rows_turn_begin(struct import *import, struct pass *pass)
 {
+  if (pass->segments.mine)
+    trm_data_writer_turn(import->writer, import_relay_from(&pass->segments));
+  pass->writes = true;
+  const int status = trm_data_writer_append(import->writer, &import->held.rows);
+  import_held_clear(&import->held);
+  return status;
+}
+
+/* Appends the rows gathered; several ranks hold them until their turns. */
+static int rows_flush(struct import *import, struct pass *pass)
+{
+  struct trm_data_rows *rows = &pass->gathered;
+  const size_t target_bytes = import->values * sizeof *import->target_value;
   int status = TRM_OK;
-  if (rows->rows && import->comm->rank == 0)
+  if (import->comm->size == 1 || pass->writes)
     status = trm_data_writer_append(import->writer, rows);
-  else if (rows->rows)
-    import_box_add(&import->box, import->comm, rows, import->target == TRM_TARGET_CLASS);
+  else if (rows->rows && import_held_add(&import->held, rows, import->row_bytes, target_bytes) > HELD_BYTES)
+    status = rows_turn_begin(import, pass);
   rows->rows = 0;
   return status;
 }
@@ -343,27 +342,39 @@ static int rows_copy_row(struct import *import, struct pass *pass, const char *l
   TRM_CHECK(rows_choose(import, label, pass->part, &class, &chosen));
   if (!chosen)
     return TRM_OK;
-  import->target_class[rows->rows] = (int32_t)class;
-  const char *wrong =
-    import->target == TRM_TARGET_CLASS ? NULL : trm_parse_float(label, &import->target_value[rows->rows]);
-  if (wrong)
-    return import->format->label_error(import->impl, wrong);
+  if (import->target == TRM_TARGET_CLASS)
+    import->target_class[rows->rows] = (int32_t)class;
+  else
+    TRM_CHECK(import->format->values_parse(import->impl, import->target_value + rows->rows * import->values));
   TRM_CHECK(import->format->add(import->impl, rows, &full));
-  return ++rows->rows == TRM_IMPORT_ROWS || full ? rows_flush(import, rows) : TRM_OK;
+  return ++rows->rows == TRM_IMPORT_ROWS || full ? rows_flush(import, pass) : TRM_OK;
 }
 
-/* Brings the rows of all ranks to the writer. */
+/* Ends this rank's turn, which after an error brings no rows. */
 static int rows_copy_end(struct import *import, struct pass *pass, int status)
 {
-  struct trm_comm *comm = import->comm;
+  const struct import_segments *segments = &pass->segments;
   if (status == TRM_OK)
-    status = rows_flush(import, &pass->gathered);
-  if (comm->rank > 0)
-    import_box_end(&import->box, comm);
-  else if (comm->size > 1)
-    status = import_box_receive(&import->box, comm, import->writer, import->target == TRM_TARGET_CLASS, status);
-  TRM_CHECK(trm_agree(comm, status));
-  return comm->size > 1 ? trm_data_writer_pack(import->writer, comm, false) : TRM_OK;
+    status = rows_flush(import, pass);
+  if (import->comm->size == 1)
+    return status;
+  const uint64_t left = segments->count - 1 - segments->mine, all = (uint64_t)import->comm->size - 1;
+  const int begun = pass->writes ? TRM_OK : rows_turn_begin(import, pass);
+  const int ended = trm_data_writer_turn_end(import->writer, import_relay_to(segments), (int)(left < all ? left : all));
+  pass->writes = false;
+  return status != TRM_OK ? status : begun != TRM_OK ? begun : ended;
+}
+
+static int rows_copy_finish(struct import *import, struct pass *pass)
+{
+  return import->comm->size == 1 ? TRM_OK : trm_data_writer_turns_end(
+    import->writer, (int)((pass->segments.count - 1) % (uint64_t)import->comm->size));
+}
+
+static void rows_copy_idle(void *context)
+{
+  struct import *import = context;
+  trm_data_writer_collect(import->writer);
 }
 
 static int rows_measure_row(struct import *import, struct pass *pass, const char *label)
@@ -376,10 +387,12 @@ static int rows_measure_row(struct import *import, struct pass *pass, const char
 
 static int rows_measure_end(struct import *import, struct pass *pass, int status)
 {
-  (void)pass;
-  TRM_CHECK(trm_agree(import->comm, status));
-  import->format->add_up(import->impl, import->comm);
-  return TRM_OK;
+  size_t bytes;
+  void *sums = import->format->sums(import->impl, &bytes);
+  import_relay_take(&pass->segments, sums, bytes);
+  import->format->add_up(import->impl);
+  import_relay_pass(&pass->segments, sums, bytes);
+  return status;
 }
 
 /* Begins to count the rows of the strata. */
@@ -388,29 +401,33 @@ static void rows_strata_reset(struct import *import)
   import->all.seen = 0;
   for (size_t i = 0; i < import->labels; i++)
     import->stratum[i].seen = 0;
-  trm_free(import->seen);
-  import->seen = trm_alloc((import->labels + 1) * sizeof *import->seen, "rows of the classes");
 }
 
 /* Measures the training rows. */
 static int rows_measure(struct import *import, const char *path, enum part part)
 {
   struct pass pass = {.path = path, .part = part, .row = rows_measure_row, .end = rows_measure_end};
+  size_t bytes;
   rows_strata_reset(import);
-  return rows_read(import, &pass);
+  TRM_CHECK(rows_read(import, &pass));
+  void *sums = import->format->sums(import->impl, &bytes);
+  import_relay_share(&pass.segments, sums, bytes);
+  return TRM_OK;
 }
 
 /* Copies a file, or a part of it, as one split. */
 static int rows_copy(struct import *import, const char *path, const char *split, enum part part)
 {
-  struct trm_comm *comm = import->comm;
+  const bool classes = import->target == TRM_TARGET_CLASS;
+  const bool stores = import->comm->rank == 0 && import->comm->size > 1;
   struct pass pass = {
-    .path = path, .part = part, .row = rows_copy_row, .end = rows_copy_end,
-    .gathered = {.target_class = import->target_class, .target_value = import->target_value}};
+    .path = path, .part = part, .row = rows_copy_row, .end = rows_copy_end, .finish = rows_copy_finish,
+    .segments = {.idle = stores ? rows_copy_idle : NULL, .context = import},
+    .gathered = {.target_class = classes ? import->target_class : NULL,
+                 .target_value = classes ? NULL : import->target_value}};
   rows_strata_reset(import);
-  TRM_CHECK(trm_agree(comm, comm->rank == 0 ? trm_data_writer_split(import->writer, split) : TRM_OK));
-  TRM_CHECK(rows_read(import, &pass));
-  return comm->size > 1 ? trm_data_writer_pack(import->writer, comm, true) : TRM_OK;
+  TRM_CHECK(trm_agree(import->comm, trm_data_writer_split(import->writer, split)));
+  return rows_read(import, &pass);
 }
 
 /* -- the import */
@@ -420,19 +437,21 @@ static int rows_writer_open(struct import *import)
   const struct trm_import_request *request = import->request;
   const bool classes = import->target == TRM_TARGET_CLASS;
   const char **names = rows_label_names(import);
+  import->values = classes ? 1 : import->format->values(import->impl);
+  import->target_value = trm_alloc(TRM_IMPORT_ROWS * import->values * sizeof *import->target_value, "values of rows");
   char *source = trm_format("%s file %s", import->format->name, request->paths[0]);
   struct trm_data_spec spec = {
     .target = import->target,
-    .classes = classes ? import->labels : 1,
+    .classes = classes ? import->labels : import->values,
     .class_names = classes ? names : NULL,
     .source = source,
     .split = !import->all.test_rows ? NULL : import->random_split ? "random" : "last",
     .split_seed = request->seed,
   };
   int status = import->format->describe(import->impl, &spec, import->comm);
-  import->box.row_bytes = spec.kind == TRM_DATA_CSR ? 0 : trm_shape_count(&spec.shape) * sizeof(float);
-  spec.ranks = import->comm->size;
-  if (status == TRM_OK && import->comm->rank == 0)
+  import->row_bytes = spec.kind == TRM_DATA_CSR ? 0 : trm_shape_count(&spec.shape) * sizeof(float);
+  spec.comm = import->comm;
+  if (status == TRM_OK)
     status = trm_import_begin(request, spec, &import->writer);
   trm_free(names);
   trm_free(source);
@@ -449,6 +468,8 @@ static int rows_end(struct import *import, int status)
     status = trm_error(TRM_FAILED, "%s: no row has an entry", import->request->paths[0]);
   if (comm->rank == 0)
     status = trm_import_end(import->writer, status, (size_t)features);
+  else
+    trm_data_writer_abandon(import->writer);
   return trm_agree(comm, status);
 }
 
@@ -478,11 +499,11 @@ int trm_import_rows(const struct trm_import_request *request, const struct trm_r
                             .comm = request->comm ? request->comm : trm_comm_self()};
   const int status = rows_files_import(import);
   for (size_t i = 0; i < import->labels; i++)
-    trm_free(import->label[i].name);
+    trm_free(import->label[i].as.name);
   trm_free(import->label);
   trm_free(import->stratum);
-  trm_free(import->seen);
-  import_box_free(&import->box);
+  trm_free(import->target_value);
+  import_held_free(&import->held);
   trm_free(import);
   return status;
 }

@@ -98,15 +98,16 @@ static void info_print_texts(struct report *report, const char *key, const char 
 
 /* Prints the names of classes, or the encoding of a text. Names of tokens are printed in JSON only: they may be line
  * feeds. */
-static void info_print_names(struct report *report, const struct trm_encoding *encoding, bool tokens, char **names,
-                             size_t count)
+static void info_print_names(struct report *report, const struct trm_encoding *encoding, bool tokens, bool classes,
+                             char **names, size_t count)
 {
   if (tokens)
     info_print_text(report, "tokenizer", encoding->name);
   if (encoding->merges)
     info_print_integer(report, "merges", encoding->merges);
   if (report->json || !tokens)
-    info_print_texts(report, "class_names", "class names", (const char *const *)names, count);
+    info_print_texts(report, classes ? "class_names" : "value_names", classes ? "class names" : "value names",
+                     (const char *const *)names, count);
 }
 
 static void info_print_file(struct report *report, const char *path, const char *kind)
@@ -253,7 +254,7 @@ static void info_print_head(struct report *report, const char *path, hid_t file,
     info_print_shape(report, "shape", false, &head->shape);
   info_print_text(report, "target", tokens ? "next token" : data_target_name(head));
   info_print_integer(report, tokens ? "vocabulary" : classes ? "classes" : "values", count);
-  info_print_names(report, &head->encoding, tokens, head->class_names, count);
+  info_print_names(report, &head->encoding, tokens, classes, head->class_names, count);
   if (head->scale != 1 || head->shift != 0) {
     info_print_real(report, "scale", (double)head->scale);
     info_print_real(report, "shift", (double)head->shift);
@@ -390,7 +391,8 @@ static void info_print_checkpoint(struct report *report, const char *path, const
   info_print_text(report, "loss", c->loss_name);
   info_print_shape(report, "shape", false, &c->spec.shape);
   info_print_integer(report, c->spec.target == TRM_TARGET_CLASS ? "classes" : "values", c->spec.classes);
-  info_print_names(report, &c->encoding, c->spec.tokens, c->class_names, c->spec.classes);
+  info_print_names(report, &c->encoding, c->spec.tokens, c->spec.target == TRM_TARGET_CLASS, c->class_names,
+                   c->spec.classes);
   info_print_integer(report, "updates", c->updates);
   info_print_integer(report, "epoch", c->epoch);
   info_print_integer(report, "position", c->position);

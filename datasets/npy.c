@@ -7,9 +7,11 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "datasets/utf8.h"
 #include "datasets/zip_stream.h"
 
 #define MAX_HEADER 65536
+#define MAX_TEXT 65536 /* characters */
 
 static int npy_error(const struct npy_array *array, const char *what)
 {
@@ -24,7 +26,7 @@ static const char *npy_key_find(const char *text, const char *key)
   return at ? at + 1 + strspn(at + 1, " ") : NULL;
 }
 
-/* Parses "'<f4'". */
+/* Parses "'<f4'", or of texts "'<U5'", characters of 4 bytes, or "'|S5'". */
 static int npy_type_parse(struct npy_array *array, const char *text)
 {
   if (!text || *text != '\'')
@@ -36,14 +38,20 @@ static int npy_type_parse(struct npy_array *array, const char *text)
     return npy_error(array, "is an array of Python objects, which are not read");
   array->item = array->kind ? strtoul(text + 3, &end, 10) : 0;
   const bool power = array->item == 1 || array->item == 2 || array->item == 4 || array->item == 8;
-  const bool good = array->kind && strchr("biuf", array->kind) && strchr("<>|=", order) && *end == '\'' && power &&
-                    !(array->kind == 'f' && array->item < 4) && !(array->kind == 'b' && array->item > 1);
-  if (!good)
-    return trm_error(TRM_FAILED, "%s: has elements of type %.*s; integers and floats of 32 and 64 bits are read",
-                     array->name, (int)strcspn(text + 1, "',") + 2, text);
+  const bool number = array->kind && strchr("biuf", array->kind) && power &&
+                      !(array->kind == 'f' && array->item < 4) && !(array->kind == 'b' && array->item > 1);
+  const bool is_text = npy_is_text(array) && array->item > 0 && array->item <= MAX_TEXT && text[3] != '-';
+  if (!(number || is_text) || !strchr("<>|=", order) || *end != '\'')
+    return trm_error(TRM_FAILED, "%s: has elements of type %.*s; integers and floats of 32 and 64 bits are read, and "
+                     "texts as labels", array->name, (int)strcspn(text + 1, "',") + 2, text);
+  array->unit = is_text ? 1 : array->item;
+  if (array->kind == 'U') {
+    array->unit = sizeof(uint32_t);
+    array->item *= array->unit;
+  }
   const uint16_t one = 1;
   const bool little = *(const uint8_t *)&one == 1;
-  array->swapped = array->item > 1 && ((order == '>' && little) || (order == '<' && !little));
+  array->swapped = array->unit > 1 && ((order == '>' && little) || (order == '<' && !little));
   return TRM_OK;
 }
 
@@ -126,16 +134,51 @@ void npy_close(struct npy_array *array)
 
 int npy_read(struct npy_array *array, size_t rows, void *to)
 {
-  const size_t items = rows * array->row_items;
-  TRM_CHECK(zip_stream_read(array->stream, to, items * array->item));
-  unsigned char *byte = to;
-  for (size_t i = 0; i < items && array->swapped; i++, byte += array->item)
-    for (size_t k = 0; k < array->item / 2; k++) {
+  const size_t bytes = rows * array->row_items * array->item, unit = array->unit;
+  TRM_CHECK(zip_stream_read(array->stream, to, bytes));
+  for (unsigned char *byte = to, *end = byte + bytes; byte < end && array->swapped; byte += unit)
+    for (size_t k = 0; k < unit / 2; k++) {
       const unsigned char one = byte[k];
-      byte[k] = byte[array->item - 1 - k];
-      byte[array->item - 1 - k] = one;
+      byte[k] = byte[unit - 1 - k];
+      byte[unit - 1 - k] = one;
     }
   return TRM_OK;
+}
+
+bool npy_is_text(const struct npy_array *array)
+{
+  return array->kind == 'U' || array->kind == 'S';
+}
+
+/* Appends UTF-8 of the character to `to`; NULL: it is none. */
+static char *npy_character_encode(char *to, uint32_t code)
+{
+  const bool good = code > 0 && code < UTF8_CODES && (code < 0xd800 || code > 0xdfff);
+  return good ? utf8_encode(to, (int32_t)code) : NULL;
+}
+
+char *npy_text(const struct npy_array *array, const void *rows, size_t element)
+{
+  const char *from = (const char *)rows + element * array->item;
+  size_t length = array->item / array->unit;
+  uint32_t code = 0;
+  char *text = trm_alloc(array->item + 1, "a text"), *to = text; /* UTF-8 takes no more bytes than UTF-32 */
+  while (length && (memcpy(&code, from + (length - 1) * array->unit, array->unit), code == 0)) /* padding */
+    length--;
+  for (size_t i = 0; i < length && to && array->kind == 'U'; i++) {
+    memcpy(&code, from + i * array->unit, array->unit);
+    to = npy_character_encode(to, code);
+  }
+  if (array->kind == 'S')
+    memcpy(text, from, length);
+  const char *wrong = !to ? "not UTF-32" : array->kind == 'S' ? utf8_check(text, length) : NULL;
+  if (!wrong && !length)
+    wrong = "empty";
+  if (!wrong)
+    return text;
+  trm_free(text);
+  trm_error(TRM_FAILED, "%s: element %zu is no text: %s", array->name, element, wrong);
+  return NULL;
 }
 
 double npy_value(const struct npy_array *array, const void *rows, size_t element)

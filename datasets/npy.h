@@ -13,16 +13,17 @@ struct zip_stream;
 struct npy_array {
   struct zip_stream *stream;
   char *name;             /* for messages: "FILE" or "FILE: MEMBER" */
-  char kind;              /* 'b' bool, 'i', 'u' integers, 'f' floats */
+  char kind;              /* 'b' bool, 'i', 'u' integers, 'f' floats; texts: 'U' of UTF-32, 'S' of bytes */
   size_t item;            /* bytes of an element */
+  size_t unit;            /* of a number or character */
   bool swapped;           /* bytes are in the other order */
   int dims;
   uint64_t size[NPY_MAX_DIMS];
   size_t row_items;       /* elements of a row: product of size[1], ... */
 };
 
-/* Opens an array. member: of an archive, without .npy; NULL: `path` is a .npy file. Errors: no array, one of objects,
- * texts or complex numbers, in Fortran order, of another length than its shape says, damaged. The caller closes, also
+/* Opens an array. member: of an archive, without .npy; NULL: `path` is a .npy file. Errors: no array, one of objects
+ * or complex numbers, in Fortran order, of another length than its shape says, damaged. The caller closes, also
  * after an error. */
 int npy_open(struct npy_array *array, const char *path, const char *member);
 void npy_close(struct npy_array *array);
@@ -31,3 +32,7 @@ void npy_close(struct npy_array *array);
  * the member's checksum is compared. */
 int npy_read(struct npy_array *array, size_t rows, void *to);
 double npy_value(const struct npy_array *array, const void *rows, size_t element);
+
+bool npy_is_text(const struct npy_array *array);
+/* A text as UTF-8, owned by the caller (trm_free). NULL and an error: it is none, or empty. */
+char *npy_text(const struct npy_array *array, const void *rows, size_t element);

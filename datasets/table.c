@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "datasets/h5.h"
+#include "datasets/import.h"
 
 #define MAX_COLUMNS ((uint64_t)1 << 20)
 
@@ -27,7 +28,10 @@ bool table_put(hid_t file, const struct data_table *table)
   H5_LOCKED;
   H5_CLOSED const hid_t group = H5Gcreate2(file, "columns", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   return group >= 0 && h5_put_integer(group, "columns", n) && h5_put_integer(group, "header", table->has_header) &&
-         h5_put_text(group, "target", table->target) &&
+         h5_put_text(group, "target", table->target[0]) &&
+         (table->targets == 1 ||
+          (h5_put_integer(group, "targets", table->targets) &&
+           h5_put_texts(group, "target_names", (const char *const *)table->target, table->targets))) &&
          h5_put_text(group, "target_kind", table->target_kind == TRM_TARGET_CLASS ? "class" : "value") &&
          h5_put_text(group, "categories", table->onehot ? "onehot" : "index") &&
          h5_put_text(group, "missing", table_missing_name[table->missing]) &&
@@ -95,6 +99,21 @@ static bool table_get_columns(hid_t group, struct data_table *table)
          (h5_get_texts(group, "category_names", table->all_categories, &table->category) && table->category);
 }
 
+/* Reads the names of the targets' columns. */
+static bool table_get_targets(hid_t group, struct data_table *table)
+{
+  uint64_t targets = 1;
+  char *first = h5_get_text(group, "target");
+  h5_get_integer(group, "targets", &targets); /* there are several */
+  if (first && targets == 1)
+    table->target = trm_texts_copy((const char *const *)&first, 1);
+  else if (first && targets > 0 && targets <= MAX_COLUMNS)
+    h5_get_texts(group, "target_names", (size_t)targets, &table->target);
+  trm_free(first);
+  table->targets = (size_t)targets;
+  return table->target != NULL;
+}
+
 static bool table_get_group(hid_t group, struct data_table *table)
 {
   static const char *const kinds[] = {"class", "value", NULL}, *const codes[] = {"index", "onehot", NULL};
@@ -107,8 +126,8 @@ static bool table_get_group(hid_t group, struct data_table *table)
   table->columns = (size_t)columns;
   table->has_header = header != 0;
   table->labels = (size_t)labels;
-  table->target = h5_get_text(group, "target");
-  if (kind < 0 || code < 0 || missing < 0 || !table->target || (kind == 0) != (labels > 0))
+  if (kind < 0 || code < 0 || missing < 0 || !table_get_targets(group, table) || (kind == 0) != (labels > 0) ||
+      (kind == 0 && table->targets > 1))
     return false;
   table->target_kind = kind == 0 ? TRM_TARGET_CLASS : TRM_TARGET_VALUE;
   table->onehot = code == 1;

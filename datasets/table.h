@@ -21,7 +21,8 @@ struct data_table {
   uint64_t *categories; /* (columns) how many; 0: a column of numbers */
   char **category;     /* (all categories) column after column, ascending in each */
   size_t all_categories;
-  char *target;        /* name of the target's column */
+  char **target;       /* (targets) names of the targets' columns */
+  size_t targets;      /* more than one: values */
   enum trm_target_kind target_kind;
   char **label;        /* (labels) of classes, as the file writes them; NULL: values */
   size_t labels;

@@ -14,46 +14,8 @@
 #include "core/security.h"
 #include "core/sha256.h"
 #include "core/status.h"
-#include "data_reader.h"
-#include "pack.h"
 #include "table.h"
-
-#define QUEUE_BLOCKS 16 /* to pack at once, for each rank; up to twice as many wait */
-
-/* State of writing an array. */
-struct output {
-  char name[16];
-  enum block_type type;
-  struct trm_shape row;
-  size_t row_bytes;
-  size_t block_rows;
-  uint64_t rows;
-  unsigned char *block;      /* (block_rows, row) block being filled */
-  size_t filled;             /* rows in it */
-  hid_t dataset;             /* compressed; else -1 */
-  FILE *spool;               /* uncompressed; else NULL */
-  uint64_t *checksums;       /* (checksum_count) uncompressed: one per block */
-  size_t checksum_count, checksum_capacity;
-  struct trm_sha256 hash;
-};
-
-struct trm_data_writer {
-  struct h5_output h5;
-  const char *path;           /* of h5 */
-  struct trm_data_spec spec; /* texts are copies */
-  char **names;
-  hid_t group;                /* of the split, -1: none is open */
-  char split[16];
-  enum block_type x_type;
-  uint64_t rows, entries, text_bytes; /* of the split */
-  int64_t largest_column;     /* of all splits */
-  bool *class_present; /* (classes) of the split; NULL: rows have no class */
-  struct output output[DATA_ARRAYS]; /* those that the kind of data has */
-  int outputs;
-  struct pack_block *queue;   /* (queue_size) full blocks that all ranks will pack; size 0: there is one rank */
-  size_t queued, queue_size;
-  struct trm_sha256 digest;
-};
+#include "writer.h"
 
 /* -- one array */
 
@@ -61,8 +23,9 @@ static int writer_dataset_create(struct trm_data_writer *writer, struct output *
 {
   hsize_t size[TRM_MAX_DIMS + 1];
   const struct h5_array array = {
-    .dims = h5_row_dims(out->rows, &out->row, size), .size = size, .file_type = block_type_file(out->type),
-    .chunk_rows = out->spool ? 0 : out->block_rows, .deflate = writer->spec.compress, .grows = !out->spool,
+    .dims = h5_row_dims(writer_is_helper(writer) ? out->block_rows : out->rows, &out->row, size), .size = size,
+    .file_type = block_type_file(out->type), .chunk_rows = out->spool ? 0 : out->block_rows,
+    .deflate = writer->spec.compress, .grows = !out->spool,
   };
   out->dataset = h5_array_create(writer->group, out->name, &array);
   return out->dataset < 0 ? h5_error(writer->path, "%s/%s cannot be made", writer->split, out->name) : TRM_OK;
@@ -92,72 +55,59 @@ static int writer_output_begin(struct trm_data_writer *writer, const struct data
   out->block_rows = block_rows(out->row_bytes);
   out->block = trm_alloc(out->block_rows * out->row_bytes, "a block of rows to write");
   trm_sha256_begin(&out->hash);
-  return writer->spec.compress ? writer_dataset_create(writer, out) : writer_spool_open(writer, out);
+  if (writer->spec.compress)
+    return writer_dataset_create(writer, out);
+  return writer_is_helper(writer) ? TRM_OK : writer_spool_open(writer, out);
+}
+
+int writer_rows_reserve(struct trm_data_writer *writer, struct output *out, uint64_t rows)
+{
+  hsize_t size[TRM_MAX_DIMS + 1];
+  if (rows <= out->stored_rows)
+    return TRM_OK;
+  out->stored_rows = rows;
+  h5_row_dims(rows, &out->row, size);
+  H5_LOCKED;
+  return H5Dset_extent(out->dataset, size) < 0 ? h5_error(writer->path, "%s/%s cannot grow", writer->split, out->name)
+                                               : TRM_OK;
 }
 
 /* Writes `rows` rows of an array from row `first` on. */
-static int writer_output_write(struct trm_data_writer *writer, struct output *out, uint64_t first, size_t rows,
-                               const void *data)
+static int writer_rows_write(struct trm_data_writer *writer, struct output *out, uint64_t first, size_t rows,
+                             const void *data)
 {
   if (h5_rows_write(out->dataset, block_type_memory(out->type), &out->row, first, rows, data))
     return TRM_OK;
   return h5_error(writer->path, "%s/%s cannot be written", writer->split, out->name);
 }
 
-/* Leaves the current block to trm_data_writer_pack. */
-static void writer_queue_add(struct trm_data_writer *writer, struct output *out, size_t bytes)
+int writer_rows_store(struct trm_data_writer *writer, struct output *out, uint64_t first, size_t rows,
+                      const void *data)
 {
-  writer->queue[writer->queued++] = (struct pack_block){
-    .dataset = out->dataset, .type = out->type, .row = out->row, .first = out->rows, .rows = out->filled,
-    .bytes = bytes, .data = out->block};
-  out->block = trm_alloc(out->block_rows * out->row_bytes, "a block of rows to write");
-}
-
-static void writer_queue_free(struct trm_data_writer *writer)
-{
-  for (size_t i = 0; i < writer->queued; i++)
-    trm_free(writer->queue[i].data);
-  writer->queued = 0;
-}
-
-int trm_data_writer_pack(struct trm_data_writer *writer, struct trm_comm *comm, bool all)
-{
-  const bool enough = writer && (all || writer->queued >= writer->queue_size / 2);
-  const bool done = pack_blocks(comm, writer ? writer->queue : NULL, enough ? writer->queued : 0,
-                                writer ? writer->spec.compress : 0);
-  const int status = done ? TRM_OK : h5_error(writer->path, "%s cannot be written", writer->split);
-  if (enough)
-    writer_queue_free(writer);
-  return trm_agree(comm, status);
-}
-
-/* Writes the current block. */
-static int writer_output_flush(struct trm_data_writer *writer, struct output *out)
-{
-  if (!out->filled)
-    return TRM_OK;
-  const size_t bytes = out->filled * out->row_bytes;
-  trm_sha256_add(&out->hash, out->block, bytes);
   if (out->spool) {
+    const size_t bytes = rows * out->row_bytes;
     out->checksums = trm_grow(out->checksums, &out->checksum_capacity, out->checksum_count, out->checksum_count + 1,
                               sizeof *out->checksums, "block sums");
-    out->checksums[out->checksum_count++] = block_checksum(out->block, bytes);
-    if (fwrite(out->block, bytes, 1, out->spool) != 1)
-      return trm_error(TRM_FAILED, "%s: cannot be written: %s", writer->path, strerror(errno));
-  } else {
-    hsize_t size[TRM_MAX_DIMS + 1];
-    h5_row_dims(out->rows + out->filled, &out->row, size);
-    H5_LOCKED;
-    if (H5Dset_extent(out->dataset, size) < 0)
-      return h5_error(writer->path, "%s/%s cannot grow", writer->split, out->name);
-    if (out->filled == out->block_rows && writer->queued < writer->queue_size)
-      writer_queue_add(writer, out, bytes);
-    else
-      TRM_CHECK(writer_output_write(writer, out, out->rows, out->filled, out->block));
+    out->checksums[out->checksum_count++] = block_checksum(data, bytes);
+    return fwrite(data, bytes, 1, out->spool) == 1
+             ? TRM_OK : trm_error(TRM_FAILED, "%s: cannot be written: %s", writer->path, strerror(errno));
   }
-  out->rows += out->filled;
+  TRM_CHECK(writer_rows_reserve(writer, out, first + rows));
+  return writer_rows_write(writer, out, first, rows, data);
+}
+
+/* Writes the current block, or leaves it to the end of this rank's turn. */
+static int writer_output_flush(struct trm_data_writer *writer, struct output *out)
+{
+  const uint64_t first = out->rows;
+  const size_t rows = out->filled;
+  if (!rows)
+    return TRM_OK;
+  trm_sha256_add(&out->hash, out->block, rows * out->row_bytes);
+  out->rows += rows;
   out->filled = 0;
-  return TRM_OK;
+  return writer->queue && rows == out->block_rows ? writer_queue_add(writer, out, first)
+                                                  : writer_rows_store(writer, out, first, rows, out->block);
 }
 
 static int writer_output_add(struct trm_data_writer *writer, struct output *out, const void *data, size_t rows)
@@ -194,7 +144,7 @@ static int writer_spool_copy(struct trm_data_writer *writer, struct output *out)
     if (fread(out->block, rows * out->row_bytes, 1, out->spool) != 1)
       return trm_error(TRM_FAILED, "%s: cannot be written: its temporary file cannot be read: %s", writer->path,
                        ferror(out->spool) ? strerror(errno) : "it was cut short");
-    TRM_CHECK(writer_output_write(writer, out, first, rows, out->block));
+    TRM_CHECK(writer_rows_write(writer, out, first, rows, out->block));
   }
   return TRM_OK;
 }
@@ -225,11 +175,16 @@ static void writer_split_free(struct trm_data_writer *writer)
   for (struct output *out = writer->output; out < writer->output + writer->outputs; out++) {
     if (out->spool)
       fclose(out->spool);
+    if (writer_is_helper(writer))
+      h5_close(out->dataset);
     trm_free(out->block);
     trm_free(out->checksums);
   }
+  if (writer_is_helper(writer))
+    h5_close(writer->group);
   writer->outputs = 0;
   writer->group = -1;
+  writer->split[0] = '\0';
 }
 
 /* Warns of classes without rows in the split, and resets the list. */
@@ -264,10 +219,11 @@ static int writer_arrays_end(struct trm_data_writer *writer)
 
 static int writer_split_end(struct trm_data_writer *writer)
 {
-  if (writer->group < 0)
-    return TRM_OK;
-  writer_classes_check(writer);
-  const int status = writer_arrays_end(writer);
+  int status = TRM_OK;
+  if (*writer->split && !writer_is_helper(writer)) {
+    writer_classes_check(writer);
+    status = writer_arrays_end(writer);
+  }
   writer_split_free(writer);
   return status;
 }
@@ -288,9 +244,11 @@ int trm_data_writer_split(struct trm_data_writer *writer, const char *split)
   snprintf(writer->split, sizeof writer->split, "%s", split);
   writer->rows = writer->entries = writer->text_bytes = 0;
   H5_LOCKED;
-  writer->group = H5Gcreate2(writer->h5.file, split, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  if (writer->group < 0)
-    return h5_error(writer->path, "%s cannot be made", split);
+  if (writer->file >= 0) {
+    writer->group = H5Gcreate2(writer->file, split, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    if (writer->group < 0)
+      return h5_error(writer->path, "%s cannot be made", split);
+  }
   const struct data_head head = writer_head(writer);
   struct data_array_plan plan[DATA_ARRAYS];
   data_arrays_plan(&head, plan);
@@ -357,7 +315,7 @@ static int writer_classes_append(struct trm_data_writer *writer, const struct tr
 
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows)
 {
-  if (writer->group < 0)
+  if (!*writer->split)
     return trm_error(TRM_FAILED, "%s: rows before the first split", writer->path);
   if (rows->rows == 0)
     return TRM_OK;
@@ -382,9 +340,9 @@ int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data
 
 static void writer_free(struct trm_data_writer *writer)
 {
+  writer_turns_free(writer);
   writer_split_free(writer);
-  writer_queue_free(writer);
-  trm_free(writer->queue);
+  trm_free(writer->path);
   trm_free((char *)writer->spec.source);
   trm_free(writer->names);
   trm_free(writer->class_present);
@@ -399,13 +357,10 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
   if (spec->kind != TRM_DATA_TOKENS && spec->target == TRM_TARGET_VALUE && spec->classes == 0)
     return trm_error(TRM_FAILED, "%s: samples have no target values", path);
   struct trm_data_writer *writer = trm_alloc(sizeof *writer, "the data set writer");
-  writer->group = -1;
+  writer->group = writer->file = -1;
   writer->largest_column = -1;
+  writer->path = trm_strdup(path);
   writer->spec = *spec;
-  if (spec->ranks > 1 && spec->compress) {
-    writer->queue_size = (size_t)2 * QUEUE_BLOCKS * (size_t)spec->ranks;
-    writer->queue = trm_alloc(writer->queue_size * sizeof *writer->queue, "blocks to pack");
-  }
   writer->spec.source = trm_strdup(spec->source ? spec->source : "");
   if (spec->class_names) {
     size_t bytes = spec->classes * sizeof(char *);
@@ -425,12 +380,15 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
   if (spec->kind != TRM_DATA_TOKENS && spec->target == TRM_TARGET_CLASS)
     writer->class_present = trm_alloc(spec->classes, "classes of a split");
   trm_sha256_begin(&writer->digest);
-  const int status = h5_output_open(&writer->h5, path, H5_DATASET, true);
+  int status = writer_turns_open(writer);
+  if (status == TRM_OK && !writer_is_helper(writer)) {
+    status = h5_output_open(&writer->h5, path, H5_DATASET, true);
+    writer->file = writer->h5.file;
+  }
   if (status != TRM_OK) {
     writer_free(writer);
     return status;
   }
-  writer->path = writer->h5.path;
   *handle = writer;
   return TRM_OK;
 }
@@ -440,7 +398,7 @@ static int writer_describe(struct trm_data_writer *writer)
 {
   const struct trm_data_spec *spec = &writer->spec;
   const struct data_head head = writer_head(writer);
-  const hid_t file = writer->h5.file;
+  const hid_t file = writer->file;
   const bool tokens = spec->kind == TRM_DATA_TOKENS, bytes = writer->x_type == BLOCK_UINT8;
   const bool random = spec->split && !strcmp(spec->split, "random");
   char hex[65];
@@ -482,6 +440,7 @@ void trm_data_writer_abandon(struct trm_data_writer *writer)
 {
   if (!writer)
     return;
-  h5_output_discard(&writer->h5);
+  if (!writer_is_helper(writer))
+    h5_output_discard(&writer->h5);
   writer_free(writer);
 }

@@ -28,6 +28,23 @@ words=$(grep -oE '\b(yes|no)\b' <(tail -n +2 predicted.csv) | tr '\n' ' ')
 [ "$words" = "yes no yes " ] || fail "predictions of new rows: $(cat predicted.csv)"
 pass "a table: train, then new rows treated like the old ones"
 
+# -- several label columns: their names in the predictions of values and of labels
+awk 'BEGIN { print "x,\"a, b\",c"; for (i = 0; i < 60; i++) printf "%d,%d,%d\n", i % 7, i % 2, (i % 7 > 3) }' > labels.csv
+"$TRIREME" data import csv labels.csv --label=3,2 --out=labels.h5 > labels.log 2>&1 ||
+  { cat labels.log; fail "--label=3,2"; }
+grep -q '^value names *c, a, b$' labels.log || fail "names of values: $(cat labels.log)"
+for loss in mean_squared_error binary_cross_entropy; do
+  "$TRIREME" train --model="linear 2" --data.file=labels.h5 --train.loss=$loss --train.epochs=1 --train.batch=16 \
+    --run.dir=$loss > train.log 2>&1 || { cat train.log; fail "train on several label columns, $loss"; }
+  "$TRIREME" predict $loss --split=train --out=$loss.csv > log 2>&1 || { cat log; fail "predict, $loss"; }
+  "$TRIREME" predict $loss --split=train --out=$loss-pred.h5 > log 2>&1 || { cat log; fail "predict to HDF5, $loss"; }
+done
+head -1 mean_squared_error.csv | grep -qx 'index,prediction_c,"prediction_a, b"' ||
+  fail "$(head -1 mean_squared_error.csv)"
+head -1 binary_cross_entropy.csv | grep -qx 'index,prediction_c,"prediction_a, b",probability_c,"probability_a, b"' ||
+  fail "$(head -1 binary_cross_entropy.csv)"
+pass "several label columns: values and labels with names"
+
 # -- head
 "$TRIREME" data head table.h5 --rows=2 > head.log 2>&1 || fail "data head: $(cat head.log)"
 [ "$(wc -l < head.log)" = 2 ] && grep -q '^0 .*size: .*kind=flat: .*kind=round: ' head.log ||

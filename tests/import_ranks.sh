@@ -58,6 +58,16 @@ equal "csv: fewer records than ranks" csv tiny.csv --standardize
 # full blocks, which the ranks compress
 awk 'BEGIN { for (i = 0; i < 150001; i++) printf "%d,%d,%d,%d\n", i, i * 7 % 1000, i * i % 777, i % 5 }' > long.csv
 equal "csv: blocks compressed by several ranks" csv long.csv
+equal "csv: uncompressed blocks of all ranks, two label columns" csv long.csv --label=4,2 --compress=0 --test-part=0.4
+if "$TRIREME" key make key > key.log 2>&1; then # else a build without libsodium
+  for level in 0 4; do
+    import 1 csv long.csv --compress=$level && launch 3 "$TRIREME" data import csv long.csv --out=secret.h5 --overwrite \
+      --compress=$level --security.key=file:key > log 2>&1 || { cat 1.log log; fail "encrypted, level $level"; }
+    "$TRIREME" data info secret.h5 --check --security.key=file:key > log 2>&1 || { cat log; fail "encrypted: damaged"; }
+    grep -qx "$(grep ^digest 1.log)" log || { cat log 1.log; fail "the digest of an encrypted file, level $level"; }
+  done
+  pass "csv: encrypted files"
+fi
 
 awk 'BEGIN {
   srand(2)

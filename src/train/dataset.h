@@ -79,7 +79,7 @@ struct trm_dataset {
   bool streamed;          /* not all rows are in memory at once: ranks that share memory read them together (fetch) */
   const char *path;
   const char *digest;     /* of the file's contents, NULL: unknown */
-  char **class_names;     /* (spec.classes), NULL if the file has none */
+  char **class_names;     /* (spec.classes) of classes or values, NULL if the file has none */
   struct trm_encoding encoding; /* of tokens; owned */
   double token_bytes;     /* bytes of text per token, mean over the split; 0: not known */
   void *impl;

@@ -4,7 +4,7 @@
     python3 make_numpy.py [FOLDER]     writes numpy_files.txt (default: beside this script)
 
 A line is a name and the file in hexadecimal. The arrays are x[i, h, w, c] = (i * 60 + h * 15 + w * 3 + c) % 251 of 12
-images of 4 x 5 with 3 channels, and labels y[i] = 10 * (i % 3) - 10.
+images of 4 x 5 with 3 channels, and labels y[i] = 10 * (i % 3) - 10, or the names of them.
 """
 import io
 import os
@@ -23,6 +23,8 @@ def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     x = (np.arange(12 * 60).reshape(12, 4, 5, 3) % 251).astype(np.uint8)
     y = 10 * (np.arange(12) % 3) - 10
+    names = np.array(["7.0", "Zürich", "oslo"])[np.arange(12) % 3]
+    names[3] = "7"  # the same number
     version2 = io.BytesIO()
     np.lib.format.write_array(version2, x, version=(2, 0))
     files = {
@@ -31,6 +33,9 @@ def main():
         "gray.npy": saved(np.save, x[..., 1].copy()), "big.npy": saved(np.save, x[:, :, 0, 0].astype(">f4")),
         "double.npy": saved(np.save, x[:, :, 0, 0] / 2), "value.npy": saved(np.save, np.stack([y, y / 4], 1)),
         "fortran.npy": saved(np.save, np.asfortranarray(x)), "text.npy": saved(np.save, y.astype(str)),
+        "names.npy": saved(np.save, names), "names_big.npy": saved(np.save, names.astype(names.dtype.newbyteorder(">"))),
+        "names_bytes.npy": saved(np.save, np.char.encode(names, "utf-8")), "names.npz": saved(np.savez, x=x, y=names),
+        "latin.npy": saved(np.save, np.char.encode(names, "latin-1")), "blank.npy": saved(np.save, np.array([""] * 12)),
         "objects.npy": saved(np.save, np.array([{}] * 12, dtype=object)), "none.npy": saved(np.save, x[:0]),
         "nan.npy": saved(np.save, np.where(x[:, :, 0, 0] == 15, np.nan, x[:, :, 0, 0])),
         "complex.npy": saved(np.save, y + 1j), "scalar.npy": saved(np.save, np.float32(1)),

@@ -21,7 +21,7 @@ static void files_write(void)
     }
     file_write(name, bytes, strlen(hex) / 2);
   }
-  CU_ASSERT_EQUAL(files, 19);
+  CU_ASSERT_EQUAL(files, 25);
   fclose(list);
   trm_free(path);
 }
@@ -117,12 +117,44 @@ static void test_values(void)
   out_remove();
 }
 
+/* Text labels: numbers first, then the others by their bytes; of two spellings of a number the first. */
+static void test_text_labels(void)
+{
+  static const char *const files[] = {"x.npy names.npy", "x.npy names_big.npy", "x.npy names_bytes.npy"};
+  for (size_t i = 0; i < sizeof files / sizeof *files + 1; i++) {
+    struct split split;
+    const bool archive = i == sizeof files / sizeof *files;
+    CU_ASSERT_EQUAL_FATAL(import_run(archive ? "npz" : "npy", archive ? "names.npz" : files[i], plain), TRM_OK);
+    split_read(&split, TRM_SPLIT_TRAIN, 1);
+    CU_ASSERT_EQUAL_FATAL(split.dataset->rows, ROWS);
+    CU_ASSERT_EQUAL_FATAL(split.dataset->spec.classes, 3);
+    CU_ASSERT_STRING_EQUAL(split.dataset->class_names[0], "7.0");
+    CU_ASSERT_STRING_EQUAL(split.dataset->class_names[1], "Z\303\274rich");
+    CU_ASSERT_STRING_EQUAL(split.dataset->class_names[2], "oslo");
+    for (int k = 0; k < ROWS; k++)
+      CU_ASSERT_EQUAL(split.batch.target_class[k], k % 3);
+    split_free(&split);
+    out_remove();
+  }
+  /* texts of numbers: the classes of the numbers */
+  CU_ASSERT_EQUAL_FATAL(import_run("npy", "x.npy text.npy x.npy text.npy", plain), TRM_OK);
+  colors_check(TRM_SPLIT_TRAIN, 0, ROWS);
+  colors_check(TRM_SPLIT_TEST, 0, ROWS);
+  out_remove();
+  struct trm_import_request request = plain;
+  request.target = "value";
+  import_fails("npy", "x.npy text.npy", &request, "text.npy: holds texts, which are no values");
+}
+
 static void test_errors(void)
 {
   static const char *const bad[][2] = {
     {"fortran.npy y.npy", "fortran.npy: is in Fortran order"},
     {"objects.npy y.npy", "objects.npy: is an array of Python objects"},
-    {"x.npy text.npy", "text.npy: has elements of type '<U"},
+    {"text.npy y.npy", "text.npy: holds texts; rows of numbers are wanted"},
+    {"x.npy latin.npy", "latin.npy: element 1 is no text: "},
+    {"x.npy blank.npy", "blank.npy: element 0 is no text: empty"},
+    {"x.npy names.npy x.npy y.npy", "y.npy: holds numbers as labels, and the train split texts"},
     {"x.npy complex.npy", "complex.npy: has elements of type '<c16'"},
     {"none.npy y.npy", "none.npy: is empty"},
     {"x.npy scalar.npy", "scalar.npy: is a single number"},
@@ -175,6 +207,42 @@ static void damaged_check(const char *format, const char *file, struct trm_impor
   CU_ASSERT(!file_exists("out.h5"));
 }
 
+/* Labels whose file is cut, whose type has another length than the elements, or no characters. */
+static void test_damaged_texts(void)
+{
+  char *path = file_name("names.npy");
+  FILE *from = fopen(path, "rb");
+  static unsigned char bytes[1024];
+  const size_t count = from ? fread(bytes, 1, sizeof bytes, from) : 0, header = 128;
+  fclose(from);
+  trm_free(path);
+  CU_ASSERT_EQUAL_FATAL(count, header + ROWS * 6 * 4); /* <U6 */
+  for (size_t length = 0; length < count; length += 5) {
+    file_write("damaged", bytes, length);
+    CU_ASSERT_EQUAL(import_run("npy", "x.npy damaged", plain), TRM_FAILED);
+  }
+  unsigned char *const type = (unsigned char *)strstr((char *)bytes + 10, "<U6") + 1, *first = bytes + header;
+  static const struct {
+    const char *type, *what;
+  } types[] = {{"U5", "has 288 bytes, which its shape and type do not make"}, {"U7", "has 288 bytes, which"},
+               {"S6", "has 288 bytes, which"}, {"U0", "has elements of type '<U0'"}, {"U-", "has elements of type"},
+               {"V6", "has elements of type '<V6'"}};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    memcpy(type, types[i].type, 2);
+    file_write("damaged", bytes, count);
+    import_fails("npy", "x.npy damaged", &plain, types[i].what);
+  }
+  memcpy(type, "U6", 2);
+  static const uint32_t none[] = {0x110000, 0xd800, 0xdfff, 0xffffffff, 0};
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+    for (int k = 0; k < 4; k++)
+      first[k] = (unsigned char)(none[i] >> 8 * k);
+    file_write("damaged", bytes, count);
+    import_fails("npy", "x.npy damaged", &plain, "damaged: element 0 is no text: not UTF-32");
+  }
+  CU_ASSERT(!file_exists("out.h5"));
+}
+
 static void test_damaged(void)
 {
   damaged_check("npy", "x.npy", plain);
@@ -191,8 +259,10 @@ int main(void)
 {
   CU_TestInfo tests[] = {{"images in color", test_colors},
                          {"values", test_values},
+                         {"text labels", test_text_labels},
                          {"errors", test_errors},
                          {"damaged files", test_damaged},
+                         {"damaged text labels", test_damaged_texts},
                          CU_TEST_INFO_NULL};
   return import_suite("import of NumPy's arrays", tests);
 }

@@ -202,6 +202,64 @@ static void test_missing(void)
   out_remove();
 }
 
+/* Several label columns are values of a row, in the order of --label, with their names. */
+static void test_several_labels(void)
+{
+  static const float y[] = {0, 1.5f, 1, -2, 1, 3}, x[] = {1, 2, 3};
+  struct trm_import_request request = plain;
+  struct split split;
+  text_write("labels", "b,x,a\n1.5,1,0\n-2,2,1\n3,3,1\n");
+  request.label = "a,b";
+  request.target = NULL;
+  CU_ASSERT_EQUAL_FATAL(import_run("csv", "labels", request), TRM_OK);
+  split_read(&split, TRM_SPLIT_TRAIN, 1);
+  CU_ASSERT_EQUAL(split.dataset->spec.target, TRM_TARGET_VALUE);
+  CU_ASSERT_EQUAL_FATAL(split.dataset->spec.classes, 2);
+  CU_ASSERT_EQUAL_FATAL(split.dataset->rows, 3);
+  CU_ASSERT_EQUAL(memcmp(split.batch.target_value, y, sizeof y), 0);
+  CU_ASSERT_EQUAL(memcmp(split.batch.dense, x, sizeof x), 0);
+  CU_ASSERT_PTR_NOT_NULL_FATAL(split.dataset->class_names);
+  CU_ASSERT_STRING_EQUAL(split.dataset->class_names[0], "a");
+  CU_ASSERT_STRING_EQUAL(split.dataset->class_names[1], "b");
+  split_free(&split);
+  /* new rows: all labels, in another order, none, or not all */
+  char *old = file_name("out.h5"), *like = file_name("old.h5");
+  CU_ASSERT_EQUAL(rename(old, like), 0);
+  request = plain;
+  request.like = like;
+  text_write("new", "a,b,x\n0,1.5,1\n1,-2,2\n1,3,3\n");
+  CU_ASSERT_EQUAL_FATAL(import_run("csv", "new", request), TRM_OK);
+  split_read(&split, TRM_SPLIT_TRAIN, 1);
+  CU_ASSERT_EQUAL_FATAL(split.dataset->rows, 3);
+  CU_ASSERT_EQUAL(memcmp(split.batch.target_value, y, sizeof y), 0);
+  split_free(&split);
+  out_remove();
+  text_write("new", "x\n7\n");
+  CU_ASSERT_EQUAL_FATAL(import_run("csv", "new", request), TRM_OK);
+  split_read(&split, TRM_SPLIT_TRAIN, 1);
+  CU_ASSERT_EQUAL(split.batch.dense[0], 7);
+  CU_ASSERT(split.batch.target_value[0] == 0 && split.batch.target_value[1] == 0);
+  split_free(&split);
+  out_remove();
+  text_write("new", "x,a\n7,1\n");
+  import_fails("csv", "new", &request, "new: has no column \"b\", but another one of the labels");
+  /* columns by number, without a header; rows that lack one of the labels */
+  request = plain;
+  request.target = "value";
+  request.label = "3,1";
+  request.missing = "drop";
+  text_write("numbers", "1.5,1,0\n5,2,?\n-2,2,1\n3,3,1\n");
+  CU_ASSERT_EQUAL_FATAL(import_run("csv", "numbers", request), TRM_OK);
+  split_read(&split, TRM_SPLIT_TRAIN, 1);
+  CU_ASSERT_EQUAL_FATAL(split.dataset->rows, 3);
+  CU_ASSERT_EQUAL(memcmp(split.batch.target_value, y, sizeof y), 0);
+  CU_ASSERT_STRING_EQUAL(split.dataset->class_names[0], "3");
+  split_free(&split);
+  out_remove();
+  trm_free(old);
+  trm_free(like);
+}
+
 static void test_errors(void)
 {
   static const struct {
@@ -221,6 +279,14 @@ static void test_errors(void)
      {.seed = 1}},
     {"a,b,y\n1,2,0\n", "nowhere.h5: cannot be opened", {.like = "nowhere.h5"}},
     {"a;b;y\n1;2;0\n", "bad:1: one column alone", {.separator = ","}},
+    {"a,b,y\n1,2,0\n", "--target=class: a class is one column", {.label = "b,y", .target = "class"}},
+    {"a,b,y\n1,2,0\n", "--label: names column 2 twice", {.label = "b,y,2"}},
+    {"a,b,y\n1,2,0\n", "has no column \"z\"", {.label = "b,z"}},
+    {"a,b,y\n1,2,0\n", "--columns: column 2 is the label", {.label = "y,b", .columns = "a,b"}},
+    {"a,b,y\n1,2,0\n3,4,x\n", "bad:3: column 3 (y): \"x\" is not a finite number: label columns, if they are several,",
+     {.label = "b,y"}},
+    {"a,b,y\n1,2,0\n3,4,1e39\n", "bad:3: column 3 (y): \"1e39\" is not a finite number", {.label = "b,y"}},
+    {"a,b,y\n1,2,0\n3,4,\n", "bad:3: column 3 (y): \"\" is not a finite number", {.label = "b,y"}},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct trm_import_request request = bad[i].request;
@@ -241,6 +307,7 @@ int main(void)
                          {"a table as pandas reads it", test_pandas},
                          {"statistics of the train split", test_train_statistics},
                          {"missing values", test_missing},
+                         {"several label columns", test_several_labels},
                          {"errors", test_errors},
                          CU_TEST_INFO_NULL};
   return import_suite("import of tables", tests);
