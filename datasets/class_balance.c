@@ -27,9 +27,9 @@ static int balance_parse_weights(const struct loader *loader, const char *list, 
   for (; *(at += strspn(at, " ,\t")); count++) {
     char *end;
     const double value = strtod(at, &end);
-    if (end == at || (*end && !strchr(" ,\t", *end)) || !(value > 0 && value <= 1e30))
-      return trm_error(TRM_USAGE, "train.class_weights is '%s', must be balanced or a list of numbers above 0, one for "
-                       "each class", list);
+    if (end == at || (*end && !strchr(" ,\t", *end)) || !(value >= 1e-15 && value <= 1e15))
+      return trm_error(TRM_USAGE, "train.class_weights is '%s', must be balanced or a list of numbers from 1e-15 to "
+                       "1e15, one for each class", list);
     if (count < classes)
       weight[count] = value;
     at = end;
@@ -56,6 +56,17 @@ static void balance_equal_weights(const struct loader *loader, const size_t *cou
     present += count[k] > 0;
   for (size_t k = 0; k < loader->head.classes; k++)
     weight[k] = count[k] ? (double)loader->rows / (present * (double)count[k]) : 1;
+}
+
+/* Sets the weights in use to `weight` (classes), divided by its mean. */
+static void balance_set_weights(struct class_balance *balance, const double *weight, size_t classes)
+{
+  double sum = 0;
+  balance->weight = trm_alloc(classes * sizeof *balance->weight, "class weights");
+  for (size_t k = 0; k < classes; k++)
+    sum += weight[k];
+  for (size_t k = 0; k < classes; k++)
+    balance->weight[k] = (float)(weight[k] * (double)classes / sum);
 }
 
 /* Lists the rows class by class. */
@@ -103,12 +114,14 @@ int class_balance_open(struct loader *loader, enum trm_split split, const struct
   int status = TRM_OK;
   balance_count(loader, count);
   if (weighs) {
-    balance->batch = (size_t)options->train.batch;
-    balance->weight = trm_alloc(classes * sizeof *balance->weight, "class weights");
+    double *weight = trm_alloc(classes * sizeof *weight, "class weights");
     if (strcmp(weights, "balanced") == 0)
-      balance_equal_weights(loader, count, balance->weight);
+      balance_equal_weights(loader, count, weight);
     else
-      status = balance_parse_weights(loader, weights, balance->weight);
+      status = balance_parse_weights(loader, weights, weight);
+    balance->batch = (size_t)options->train.batch;
+    balance_set_weights(balance, weight, classes);
+    trm_free(weight);
   }
   if (draws)
     balance_list_rows(loader, count, balance);
@@ -153,7 +166,7 @@ static double balance_factor(struct loader *loader, uint64_t epoch, uint64_t num
     some = rows - i < 64 ? rows - i : 64;
     loader_rows_at(loader, &loader->order_epoch, low + i, some, row);
     for (size_t n = 0; n < some; n++)
-      sum += balance->weight[balance_class(loader, row[n])];
+      sum += (double)balance->weight[balance_class(loader, row[n])];
   }
   balance->latest.known = true;
   balance->latest.epoch = epoch;
@@ -170,7 +183,7 @@ void class_balance_weigh(struct loader *loader, uint64_t epoch, uint64_t low, ui
   batch->row_weight = trm_grow(batch->row_weight, &batch->weight_capacity, 0, rows, sizeof *batch->row_weight,
                                "a batch: weights");
   for (size_t i = 0; i < rows; i++)
-    batch->row_weight[i] = (float)(balance->weight[batch->target_class[i]] *
-                                   balance_factor(loader, epoch, (low + i) / balance->batch));
+    batch->row_weight[i] = (float)balance_factor(loader, epoch, (low + i) / balance->batch);
+  batch->class_weight = balance->weight;
   batch->weighted = true;
 }

@@ -8,11 +8,11 @@
 struct loader;
 
 struct class_balance {
-  /* train.class_weights: in training, the loss of a batch is sum(w l) / sum(w) over its rows, w being the weight of a
-   * row's class, l its loss, as in PyTorch. So a row has the weight w (rows of the batch) / sum(w) in the batch's
-   * mean. */
-  double *weight; /* (classes); NULL: losses have no weights */
-  size_t batch;   /* rows of a global batch */
+  /* train.class_weights: in training, the loss of a batch is sum(l) / sum(w) over its rows, l being a row's loss with
+   * the classes' weights, w the weight of its class, as in PyTorch. So a row has the weight (rows of the batch) /
+   * sum(w) in the batch's mean. */
+  float *weight; /* (classes), of mean 1; NULL: losses have no weights */
+  size_t batch;  /* rows of a global batch */
   struct {
     bool known;
     uint64_t epoch, number;

@@ -59,12 +59,14 @@ continues() {
   run_of 1 "$model" "$name-part" --run.resume=auto "$@"
   equal "$name" "$name-part" "resumed"
 }
-layouts config weights --train.class_weights=balanced
+# three linear layers: with parallel.tensor=2 each rank has two of the scores
+weights=(--train.class_weights=balanced --train.label_smoothing=0.1 --model='mlp 3-16-8-4 tanh')
+layouts config weights "${weights[@]}"
 layouts config drawn --data.balance=yes
 layouts config plateau --optim.schedule=plateau --optim.patience=0 --optim.threshold=0.9 --optim.gamma=0.5 --log.every=1
 layouts values huber --train.loss=huber --train.huber_delta=0.5
 layouts values labels --train.loss=binary_cross_entropy
-continues config weights --train.class_weights=balanced
+continues config weights "${weights[@]}"
 continues config drawn --data.balance=yes
 continues config plateau --optim.schedule=plateau --optim.patience=0 --optim.threshold=0.9 --optim.gamma=0.5 --log.every=1
 [ "$(grep -o '"lr":[0-9.e-]*' plateau/metrics.jsonl | sort -u | wc -l)" -gt 1 ] || fail "the plateau lowered no rate"
@@ -74,9 +76,12 @@ run 1 plain
 run 1 same --train.class_weights=2,2,2,2
 equal plain same "equal weights"
 run 1 ones --train.batch=1 --train.epochs=1
-run 1 one --train.batch=1 --train.epochs=1 --train.class_weights=1,2,4,8
+run 1 one --train.batch=1 --train.epochs=1 --train.class_weights=1,2,4,1
 equal ones one "weights in batches of one sample"
-for name in weights drawn; do [ "$(sha plain)" != "$(sha $name)" ] || fail "$name changes nothing"; done
+run 1 listed --train.class_weights=1,2,4,1
+run 1 smoothed --train.class_weights=1,2,4,1 --train.label_smoothing=0.1
+[ "$(sha listed)" != "$(sha smoothed)" ] || fail "label smoothing changes nothing"
+for name in listed drawn; do [ "$(sha plain)" != "$(sha $name)" ] || fail "$name changes nothing"; done
 
 # -- labels: measures, evaluation, predictions; huber: its delta
 [ -n "$(of labels test_f1_macro)" ] && [ -n "$(of labels test_accuracy)" ] && [ -z "$(of labels test_mae)" ] ||

@@ -1,7 +1,6 @@
 /* Losses: for each row the loss, whether the prediction is correct, and the gradient with respect to the scores. */
 #include <math.h>
 
-#include "core/comm.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -23,8 +22,15 @@ CPU_INLINE double loss_row_sum_exp(enum trm_value_type type, const void *z, floa
   return total;
 }
 
-/* Sum of maximum - z over the classes: their summed losses without the log-sum-exp terms. */
-CPU_INLINE double loss_row_distance(enum trm_value_type type, const void *z, float maximum, size_t c)
+CPU_INLINE float loss_weight(const float *weight, size_t i)
+{
+  return weight ? weight[i] : 1;
+}
+
+/* Sum of w (maximum - z) over the classes, of weights w (c), NULL: 1: their summed losses without the log-sum-exp
+ * terms. */
+CPU_INLINE double loss_row_distance(enum trm_value_type type, const void *z, const float *weight, float maximum,
+                                    size_t c)
 {
   float term[CPU_BLOCK];
   double total = 0;
@@ -35,7 +41,7 @@ CPU_INLINE double loss_row_distance(enum trm_value_type type, const void *z, flo
 #pragma omp simd
     for (size_t j = 0; j < width; j++)
       term[j] = maximum - cpu_value(type, z, low + j);
-    total += cpu_lane_sum(term, width);
+    total += weight ? cpu_lane_product(TRM_VALUES_F32, weight + low, term, width) : cpu_lane_sum(term, width);
   }
   return total;
 }
@@ -51,9 +57,20 @@ CPU_INLINE float loss_is_argmax(enum trm_value_type type, const void *z, float m
   return 1;
 }
 
-CPU_INLINE float loss_weight(const float *weight, size_t i)
+/* Sets the gradient of classes that are not the target: dz = terms factor - uniform w, terms being the exponentials,
+ * which may be dz, and w the weights (c), NULL: 1. */
+CPU_INLINE void loss_set_gradient(enum trm_value_type type, void *dz, const float *terms, float factor, float uniform,
+                                  const float *weight, size_t c)
 {
-  return weight ? weight[i] : 1;
+  if (weight) {
+#pragma omp simd
+    for (size_t j = 0; j < c; j++)
+      cpu_set(type, dz, j, terms[j] * factor - uniform * weight[j]);
+  } else {
+#pragma omp simd
+    for (size_t j = 0; j < c; j++)
+      cpu_set(type, dz, j, terms[j] * factor - uniform);
+  }
 }
 
 struct softmax {
@@ -85,22 +102,21 @@ CPU_INLINE void loss_softmax(enum trm_value_type type, const struct softmax *sof
     const float maximum = cpu_lane_maximum(type, z, c), target_score = cpu_value(type, z, label);
     const float right = loss_is_argmax(type, z, maximum, label);
     const float weight = loss_weight(it->weight, i), share = it->smoothing, scale = weight * it->scale;
-    const float uniform = scale * share / (float)c; /* weight of each class */
-    const double distance = share > 0 ? loss_row_distance(type, z, maximum, c) / (double)c : 0;
+    const float uniform = scale * share / (float)c, of_class = loss_weight(it->class_weight, label);
+    const double own = (1 - (double)share) * of_class, all = own + share; /* weights of the target, of all classes */
+    const double distance = share > 0 ? loss_row_distance(type, z, it->class_weight, maximum, c) / (double)c : 0;
     float *term = dz ? cpu_place(type, dz, softmax->terms, c) : NULL;
     const double sum = loss_row_sum_exp(type, z, maximum, term, c); /* overwrites z if dz is z */
 
-    it->loss[i] = (float)((double)weight * (log(sum) + (1 - (double)share) * ((double)maximum - target_score) +
-                                            share * distance));
+    it->loss[i] =
+      (float)((double)weight * (all * log(sum) + own * ((double)maximum - target_score) + share * distance));
     if (it->correct)
       it->correct[i] = isnan(sum) ? 0 : right;
     if (dz) {
-      const float factor = (float)(scale / sum), of_label = term[label] * factor - uniform;
+      const float factor = (float)(scale * all / sum), of_label = term[label] * factor - uniform * of_class;
 
-#pragma omp simd
-      for (size_t j = 0; j < c; j++)
-        cpu_set(type, dz, j, term[j] * factor - uniform);
-      cpu_set(type, dz, label, of_label - scale * (1 - share));
+      loss_set_gradient(type, dz, term, factor, uniform, it->class_weight, c);
+      cpu_set(type, dz, label, of_label - scale * (float)own);
     }
   }
 }
@@ -132,11 +148,21 @@ static bool loss_is_class(int32_t label, size_t low, size_t high)
   return label >= 0 && (size_t)label >= low && (size_t)label < high;
 }
 
+/* Returns the weight of a label, which may be none of the c classes. */
+static float loss_label_weight(const float *class_weight, int32_t label, size_t c)
+{
+  return class_weight && loss_is_class(label, 0, c) ? class_weight[label] : 1;
+}
+
 CPU_INLINE void loss_shard_stats(enum trm_value_type type, const struct trm_softmax_shard_stats *it, size_t low,
                                  size_t high)
 {
   const size_t c = it->v.high - it->v.low;
+  const float *weight = it->class_weight ? it->class_weight + it->v.low : NULL;
+  double weights = 0;
 
+  for (size_t j = 0; j < c; j++)
+    weights += (double)loss_weight(weight, j);
   for (size_t i = low; i < high; i++) {
     const void *z = cpu_at(type, it->z, i * it->ld);
     const float maximum = cpu_lane_maximum(type, z, c);
@@ -150,7 +176,8 @@ CPU_INLINE void loss_shard_stats(enum trm_value_type type, const struct trm_soft
     to[TRM_SCORES_ARGMAX] = (float)(it->v.low + first);
     to[TRM_SCORES_TARGET] =
       loss_is_class(label, it->v.low, it->v.high) ? cpu_value(type, z, (size_t)label - it->v.low) : -INFINITY;
-    to[TRM_SCORES_DISTANCE] = (float)loss_row_distance(type, z, maximum, c);
+    to[TRM_SCORES_DISTANCE] = (float)loss_row_distance(type, z, weight, maximum, c);
+    to[TRM_SCORES_WEIGHT] = (float)weights;
     to[TRM_SCORES_SUM] = label == TRM_IGNORE_INDEX || loss_is_class(label, 0, it->v.total)
                            ? (float)loss_row_sum_exp(type, z, maximum, NULL, c)
                            : NAN;
@@ -176,6 +203,7 @@ static struct loss_row loss_join_row(const struct trm_softmax_shard_join *it, si
 {
   const size_t ranks = it->ranks, r = it->b;
   const double smoothing = (double)it->smoothing;
+  const double own = (1 - smoothing) * (double)loss_label_weight(it->class_weight, it->target[i], it->v.total);
   double max = 0, sum = 0, target_score = -INFINITY, distance = 0;
   float first = 0;
 
@@ -191,14 +219,12 @@ static struct loss_row loss_join_row(const struct trm_softmax_shard_join *it, si
   for (size_t k = 0; k < ranks; k++) {
     const float *at = it->stats + (k * r + i) * TRM_SCORES_FIELDS;
     const double shift = max - (double)at[TRM_SCORES_MAX];
-    size_t low, high;
 
-    trm_interval(it->v.total, ranks, k, &low, &high);
     sum += (double)at[TRM_SCORES_SUM] * exp(-shift);
-    distance += (double)at[TRM_SCORES_DISTANCE] + (double)(high - low) * shift;
+    distance += (double)at[TRM_SCORES_DISTANCE] + (double)at[TRM_SCORES_WEIGHT] * shift;
   }
   return (struct loss_row){max, sum,
-                           log(sum) + (1 - smoothing) * (max - target_score) +
+                           (own + smoothing) * log(sum) + own * (max - target_score) +
                              (smoothing > 0 ? smoothing * distance / (double)it->v.total : 0),
                            !isnan(sum) && first == (float)it->target[i]};
 }
@@ -227,12 +253,15 @@ CPU_INLINE void loss_shard_gradient(enum trm_value_type type, const struct trm_s
                                     size_t high)
 {
   const size_t c = it->v.high - it->v.low;
+  const float *weight = it->class_weight ? it->class_weight + it->v.low : NULL;
 
   for (size_t i = low; i < high; i++) {
     const void *z = cpu_at(type, it->z, i * it->ld);
-    const float scale = loss_weight(it->weight, i) * it->scale, max = it->max[i], factor = scale / it->sum[i];
-    const float uniform = scale * it->smoothing / (float)it->v.total;
     const int32_t label = it->target[i];
+    const float scale = loss_weight(it->weight, i) * it->scale, max = it->max[i], share = it->smoothing;
+    const float of_class = loss_label_weight(it->class_weight, label, it->v.total), own = (1 - share) * of_class;
+    const float factor = scale * (own + share) / it->sum[i], uniform = scale * share / (float)it->v.total;
+    float term[CPU_BLOCK];
     void *dz = cpu_at(type, it->dz, i * it->ld);
 
     if (label == TRM_IGNORE_INDEX) {
@@ -242,13 +271,18 @@ CPU_INLINE void loss_shard_gradient(enum trm_value_type type, const struct trm_s
     }
     const bool is_here = loss_is_class(label, it->v.low, it->v.high);
     const size_t at = is_here ? (size_t)label - it->v.low : 0;
-    const float of_label = math_exp(cpu_value(type, z, at) - max) * factor - uniform; /* dz may be z */
+    const float of_label = math_exp(cpu_value(type, z, at) - max) * factor - uniform * of_class; /* dz may be z */
+
+    for (size_t first = 0; first < c; first += CPU_BLOCK) {
+      const size_t width = c - first < CPU_BLOCK ? c - first : CPU_BLOCK;
 
 #pragma omp simd
-    for (size_t j = 0; j < c; j++)
-      cpu_set(type, dz, j, math_exp(cpu_value(type, z, j) - max) * factor - uniform);
+      for (size_t j = 0; j < width; j++)
+        term[j] = math_exp(cpu_value(type, z, first + j) - max);
+      loss_set_gradient(type, cpu_at(type, dz, first), term, factor, uniform, weight ? weight + first : NULL, width);
+    }
     if (is_here)
-      cpu_set(type, dz, at, of_label - scale * (1 - it->smoothing));
+      cpu_set(type, dz, at, of_label - scale * own);
   }
 }
 

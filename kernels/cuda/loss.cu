@@ -1,6 +1,11 @@
 /* Losses: for each row the loss, whether the prediction is correct, and the gradient with respect to the scores. */
 #include "kernels/cuda/kernel.cuh"
 
+__device__ static float loss_weight(const float *weight, size_t i)
+{
+  return weight ? weight[i] : 1;
+}
+
 /* One block a row. dz may be z: a thread writes elements that it alone reads after the sums. */
 template <typename value>
 __global__ static void loss_run_softmax(const struct trm_softmax_cross_entropy it, struct cuda_failure *failure)
@@ -28,23 +33,25 @@ __global__ static void loss_run_softmax(const struct trm_softmax_cross_entropy i
   most = cuda_block_join<cuda_joined_maximum>(most);
   for (size_t j = threadIdx.x; j < c; j += blockDim.x) {
     sum += expf(z[j] - most);
-    distance += most - z[j];
+    distance += loss_weight(it.class_weight, j) * (most - z[j]);
     before += j < (size_t)label && z[j] >= most;
   }
-  const float score = z[(size_t)label], share = it.smoothing, weight = it.weight ? it.weight[row] : 1;
+  const float score = z[(size_t)label], share = it.smoothing, weight = loss_weight(it.weight, row);
+  const float own = (1 - share) * loss_weight(it.class_weight, label), all = own + share; /* weights as on the CPU */
   sum = cuda_block_sum(sum);
   before = cuda_block_sum(before); /* classes before the target that are as large as the largest */
   if (share > 0)
     distance = cuda_block_sum(distance) / (float)c;
   if (threadIdx.x == 0) {
-    it.loss[row] = weight * (logf(sum) + (1 - share) * (most - score) + (share > 0 ? share * distance : 0));
+    it.loss[row] = weight * (all * logf(sum) + own * (most - score) + (share > 0 ? share * distance : 0));
     if (it.correct)
       it.correct[row] = score >= most && before == 0 && !isnan(sum);
   }
   __syncthreads(); /* all threads have read the target's score */
-  const float scale = weight * it.scale, factor = scale / sum, uniform = scale * share / (float)c;
+  const float scale = weight * it.scale, factor = scale * all / sum, uniform = scale * share / (float)c;
   for (size_t j = threadIdx.x; it.dz && j < c; j += blockDim.x)
-    dz.set(j, expf(z[j] - most) * factor - uniform - (j == (size_t)label ? scale * (1 - share) : 0));
+    dz.set(j, expf(z[j] - most) * factor - uniform * loss_weight(it.class_weight, j) -
+                (j == (size_t)label ? scale * own : 0));
 }
 
 void cuda_softmax_cross_entropy(struct trm_device *device, const struct trm_softmax_cross_entropy *call)
@@ -67,18 +74,21 @@ __global__ static void loss_run_stats(const struct trm_softmax_shard_stats it, s
   const int32_t label = it.target[row];
   const cuda_values<value> z((const value *)it.z + row * it.ld);
   const bool valid = label == TRM_IGNORE_INDEX || loss_is_class(label, 0, it.v.total);
-  float most = -INFINITY, sum = 0, distance = 0, first = -(float)(c - 1); /* minus the index: the largest is first */
+  float most = -INFINITY, sum = 0, distance = 0, weights = 0;
+  float first = -(float)(c - 1); /* minus the index: the largest is first */
 
   for (size_t j = threadIdx.x; j < c; j += blockDim.x)
     most = fmaxf(most, z[j]);
   most = cuda_block_join<cuda_joined_maximum>(most);
   for (size_t j = threadIdx.x; j < c; j += blockDim.x) {
     sum += expf(z[j] - most);
-    distance += most - z[j];
+    distance += loss_weight(it.class_weight, it.v.low + j) * (most - z[j]);
+    weights += loss_weight(it.class_weight, it.v.low + j);
     first = z[j] >= most ? fmaxf(first, -(float)j) : first;
   }
   sum = cuda_block_sum(sum);
   distance = cuda_block_sum(distance);
+  weights = cuda_block_sum(weights);
   first = cuda_block_join<cuda_joined_maximum>(first);
   if (threadIdx.x > 0)
     return;
@@ -89,6 +99,7 @@ __global__ static void loss_run_stats(const struct trm_softmax_shard_stats it, s
   to[TRM_SCORES_ARGMAX] = (float)it.v.low - first;
   to[TRM_SCORES_TARGET] = loss_is_class(label, it.v.low, it.v.high) ? z[(size_t)label - it.v.low] : -INFINITY;
   to[TRM_SCORES_DISTANCE] = distance;
+  to[TRM_SCORES_WEIGHT] = weights;
   to[TRM_SCORES_SUM] = valid ? sum : NAN;
 }
 
@@ -108,11 +119,14 @@ template <typename value> __global__ static void loss_run_gradient(const struct 
   CUDA_ELEMENTS(i, it.b * c) {
     const size_t row = i / c, column = i % c, class_number = it.v.low + column, at = row * it.ld + column;
     const int32_t label = it.target[row];
-    const float scale = it.weight ? it.weight[row] * it.scale : it.scale;
-    const float uniform = scale * it.smoothing / (float)it.v.total;
-    const float own = label >= 0 && (size_t)label == class_number ? scale * (1 - it.smoothing) : 0;
+    const bool valid = loss_is_class(label, 0, it.v.total);
+    const float scale = loss_weight(it.weight, row) * it.scale, share = it.smoothing;
+    const float own = (1 - share) * (valid ? loss_weight(it.class_weight, label) : 1);
+    const float factor = scale * (own + share) / it.sum[row], uniform = scale * share / (float)it.v.total;
 
-    dz.set(at, label == TRM_IGNORE_INDEX ? 0 : expf(z[at] - it.max[row]) * (scale / it.sum[row]) - uniform - own);
+    dz.set(at, label == TRM_IGNORE_INDEX ? 0 : expf(z[at] - it.max[row]) * factor -
+                 uniform * loss_weight(it.class_weight, class_number) -
+                 (valid && (size_t)label == class_number ? scale * own : 0));
   }
 }
 

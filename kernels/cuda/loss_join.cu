@@ -2,12 +2,6 @@
  * as on the CPU. One thread a row. */
 #include "kernels/cuda/kernel.cuh"
 
-/* trm_interval: where shard k of n classes begins. */
-__device__ static size_t loss_shard_start(size_t n, size_t shards, size_t k)
-{
-  return n / shards * k + n % shards * k / shards;
-}
-
 __global__ static void loss_run_join(const struct trm_softmax_shard_join it)
 {
   CUDA_ELEMENTS(i, it.b) {
@@ -28,16 +22,16 @@ __global__ static void loss_run_join(const struct trm_softmax_shard_join it)
     for (size_t k = 0; k < it.ranks; k++) {
       const float *at = it.stats + (k * it.b + i) * TRM_SCORES_FIELDS;
       const double shift = most - at[TRM_SCORES_MAX];
-      const size_t classes = loss_shard_start(it.v.total, it.ranks, k + 1) - loss_shard_start(it.v.total, it.ranks, k);
 
       sum += at[TRM_SCORES_SUM] * exp(-shift);
-      distance += at[TRM_SCORES_DISTANCE] + (double)classes * shift;
+      distance += at[TRM_SCORES_DISTANCE] + at[TRM_SCORES_WEIGHT] * shift;
     }
     const double spread = smoothing > 0 ? smoothing * distance / (double)it.v.total : 0;
     const bool ignored = label == TRM_IGNORE_INDEX;
-    const double weight = it.weight ? it.weight[i] : 1;
+    const bool weighs = it.class_weight && label >= 0 && (size_t)label < it.v.total;
+    const double weight = it.weight ? it.weight[i] : 1, own = (1 - smoothing) * (weighs ? it.class_weight[label] : 1);
 
-    it.loss[i] = ignored ? 0 : (float)(weight * (log(sum) + (1 - smoothing) * (most - target) + spread));
+    it.loss[i] = ignored ? 0 : (float)(weight * ((own + smoothing) * log(sum) + own * (most - target) + spread));
     it.correct[i] = ignored ? -1 : !isnan(sum) && first == (float)label;
     it.max[i] = (float)most;
     it.sum[i] = (float)sum;

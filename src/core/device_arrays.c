@@ -195,15 +195,15 @@ ARRAYS(trm_batch_norm_backward, READS(bn.counted, 1),
 /* Rows of c scores, ld apart. */
 #define SCORES(name, c, access) PART_VALUES(name, arrays_span(false, call->b, c, call->ld), call->b * (c), access)
 ARRAYS(trm_softmax_cross_entropy, SCORES(z, call->c, TRM_READS), READS(target, call->b), READS(weight, call->b),
-       WRITES(loss, call->b), WRITES(correct, call->b), SCORES(dz, call->c, TRM_WRITES))
+       READS(class_weight, call->c), WRITES(loss, call->b), WRITES(correct, call->b), SCORES(dz, call->c, TRM_WRITES))
 #define SHARD arrays_tokens(&call->v)
 ARRAYS(trm_softmax_shard_stats, SCORES(z, SHARD, TRM_READS), READS(target, call->b),
-       WRITES(stats, call->b * TRM_SCORES_FIELDS))
+       READS(class_weight, call->v.total), WRITES(stats, call->b * TRM_SCORES_FIELDS))
 ARRAYS(trm_softmax_shard_join, READS(stats, call->ranks * call->b * TRM_SCORES_FIELDS), READS(target, call->b),
-       READS(weight, call->b), WRITES(loss, call->b), WRITES(correct, call->b), WRITES(max, call->b),
-       WRITES(sum, call->b))
+       READS(weight, call->b), READS(class_weight, call->v.total), WRITES(loss, call->b),
+       WRITES(correct, call->b), WRITES(max, call->b), WRITES(sum, call->b))
 ARRAYS(trm_softmax_shard_gradient, SCORES(z, SHARD, TRM_READS), READS(target, call->b), READS(weight, call->b),
-       READS(max, call->b), READS(sum, call->b), SCORES(dz, SHARD, TRM_WRITES))
+       READS(class_weight, call->v.total), READS(max, call->b), READS(sum, call->b), SCORES(dz, SHARD, TRM_WRITES))
 ARRAYS(trm_value_loss, SCORES(z, call->f, TRM_READS), READS(target, call->b * call->f),
        WRITES(loss, call->b), WRITES(correct, call->b), SCORES(dz, call->f, TRM_WRITES))
 ARRAYS(trm_margin_loss, READS_VALUES(z, call->b), READS(target, call->b), WRITES(loss, call->b),

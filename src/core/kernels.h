@@ -151,8 +151,12 @@ struct trm_vocab_shard {
 };
 
 /* Statistics of one shard of a row of scores (C): the largest one m, which is the first of them (its place among all
- * classes), sum of exp(z - m), the target's score (-infinity: it is not here), sum of m - z. */
-enum { TRM_SCORES_MAX, TRM_SCORES_ARGMAX, TRM_SCORES_SUM, TRM_SCORES_TARGET, TRM_SCORES_DISTANCE, TRM_SCORES_FIELDS };
+ * classes), sum of exp(z - m), the target's score (-infinity: it is not here), sum of w (m - z), sum of the classes'
+ * weights w. */
+enum {
+  TRM_SCORES_MAX, TRM_SCORES_ARGMAX, TRM_SCORES_SUM, TRM_SCORES_TARGET, TRM_SCORES_DISTANCE, TRM_SCORES_WEIGHT,
+  TRM_SCORES_FIELDS
+};
 
 /* Shape of an attention. */
 struct trm_attention {
@@ -515,13 +519,15 @@ struct trm_batch_norm_backward {
  * the gradient dz (B, C) = scale * d loss / dz (NULL: not computed; may be z). Rows of both are ld values apart, at
  * least C; what lies between them is neither read nor written. */
 
-/* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
- * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. weight: factors of the rows' losses and
- * gradients. */
+/* With p = softmax(z), target t, weights w of the classes, and smoothing s in [0, 1), the part of the target that is
+ * spread over all classes (Szegedy et al. 2016):
+ *   loss = weight ((1 - s) w_t (-log p_t) + s / C sum_c w_c (-log p_c))
+ * A row whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. */
 struct trm_softmax_cross_entropy {
   const void *z;
-  const int32_t *target; /* (B) */
-  const float *weight;   /* (B); NULL: 1 */
+  const int32_t *target;     /* (B) */
+  const float *weight;       /* (B); NULL: 1 */
+  const float *class_weight; /* w (C), whose mean is 1; NULL: 1 */
   float scale, smoothing;
   float *loss, *correct;
   void *dz;
@@ -533,19 +539,21 @@ struct trm_softmax_cross_entropy {
  * from z; a target that is no class of the whole is a failure, its row's sum is NaN. */
 struct trm_softmax_shard_stats {
   const void *z;
-  const int32_t *target; /* (B) */
+  const int32_t *target;     /* (B) */
+  const float *class_weight; /* (v.total) */
   struct trm_vocab_shard v;
   float *stats;
   size_t b, ld;
   enum trm_value_type type;
 };
 
-/* From the stats of all shards, (ranks, B, TRM_SCORES_FIELDS), rank k's classes being trm_interval k of v.total: the
- * whole rows' loss (B), correct (B), max (B) and sum (B). */
+/* From the stats of all shards, (ranks, B, TRM_SCORES_FIELDS): the whole rows' loss (B), correct (B), max (B) and
+ * sum (B). */
 struct trm_softmax_shard_join {
   const float *stats;
-  const int32_t *target; /* (B) */
-  const float *weight;   /* (B); NULL: 1 */
+  const int32_t *target;     /* (B) */
+  const float *weight;       /* (B); NULL: 1 */
+  const float *class_weight; /* (v.total) */
   struct trm_vocab_shard v;
   size_t ranks;
   float smoothing;
@@ -553,12 +561,13 @@ struct trm_softmax_shard_join {
   size_t b;
 };
 
-/* Then, with max and sum, and least = scale * s / whole: dz (B, C) = weight * (scale * exp(z - max) /
- * sum - least), less weight * scale * (1 - s) at the target; 0 where the target is TRM_IGNORE_INDEX. dz may be z. */
+/* Then, with max and sum: dz (B, C) = weight scale (((1 - s) w_t + s) exp(z - max) / sum - s / v.total w), less
+ * weight scale (1 - s) w_t at the target; 0 where the target is TRM_IGNORE_INDEX. dz may be z. */
 struct trm_softmax_shard_gradient {
   const void *z;
-  const int32_t *target; /* (B) */
-  const float *weight;   /* (B); NULL: 1 */
+  const int32_t *target;     /* (B) */
+  const float *weight;       /* (B); NULL: 1 */
+  const float *class_weight; /* (v.total) */
   struct trm_vocab_shard v;
   const float *max, *sum;
   float scale, smoothing;

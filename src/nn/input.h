@@ -38,7 +38,9 @@ struct trm_input {
   const int32_t *tokens;  /* (B, T) */
   const int32_t *target_class; /* (B), or (B, T) for tokens */
   const float *target_value;   /* (B, classes) */
-  const float *row_weight;     /* (B) factors of the rows' losses in training; NULL: 1 */
+  /* In training, of losses that have them (core/kernels.h); NULL: 1. */
+  const float *row_weight;     /* (B) */
+  const float *class_weight;   /* (classes) */
 };
 
 TRM_END_DECLS

@@ -46,9 +46,9 @@ static int loss_softmax_check(const struct trm_loss *loss, const struct trm_shap
 static void loss_softmax_run(const struct trm_loss_call *c)
 {
   c->device->ops->softmax_cross_entropy(c->device, &(struct trm_softmax_cross_entropy){
-    .z = c->scores, .target = c->input->target_class, .weight = c->row_weight, .scale = c->scale,
-    .smoothing = c->smoothing, .loss = c->row_loss, .correct = c->row_correct, .dz = c->gradient, .b = c->rows,
-    .c = c->classes, .ld = c->ld, .type = c->type});
+    .z = c->scores, .target = c->input->target_class, .weight = c->row_weight,
+    .class_weight = c->class_weight, .scale = c->scale, .smoothing = c->smoothing, .loss = c->row_loss,
+    .correct = c->row_correct, .dz = c->gradient, .b = c->rows, .c = c->classes, .ld = c->ld, .type = c->type});
 }
 
 /* Vocabulary-parallel (Shoeybi et al. 2019, section 3): ranks exchange a few numbers per row instead of its scores. */
@@ -59,15 +59,18 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
   const int32_t *target = c->input->target_class;
   float *max = c->scratch, *sum = max + r, *stats = sum + r, *all = stats + fields;
   device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
-    .z = c->scores, .target = target, .v = c->shard, .stats = stats, .b = r, .ld = c->ld, .type = c->type});
+    .z = c->scores, .target = target, .class_weight = c->class_weight, .v = c->shard, .stats = stats, .b = r,
+    .ld = c->ld, .type = c->type});
   trm_axis_allgather(c->axis, stats, all, 1, ranks * fields, 1, TRM_VALUES_F32);
   device->ops->softmax_shard_join(device, &(struct trm_softmax_shard_join){
-    .stats = all, .target = target, .weight = c->row_weight, .v = c->shard, .ranks = ranks,
-    .smoothing = c->smoothing, .loss = c->row_loss, .correct = c->row_correct, .max = max, .sum = sum, .b = r});
+    .stats = all, .target = target, .weight = c->row_weight, .class_weight = c->class_weight, .v = c->shard,
+    .ranks = ranks, .smoothing = c->smoothing, .loss = c->row_loss, .correct = c->row_correct, .max = max, .sum = sum,
+    .b = r});
   if (c->gradient)
     device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
-      .z = c->scores, .target = target, .weight = c->row_weight, .v = c->shard, .max = max, .sum = sum,
-      .scale = c->scale, .smoothing = c->smoothing, .dz = c->gradient, .b = r, .ld = c->ld, .type = c->type});
+      .z = c->scores, .target = target, .weight = c->row_weight, .class_weight = c->class_weight, .v = c->shard,
+      .max = max, .sum = sum, .scale = c->scale, .smoothing = c->smoothing, .dz = c->gradient, .b = r, .ld = c->ld,
+      .type = c->type});
 }
 
 static int loss_values_check(const struct trm_loss *loss, const struct trm_shape *scores,

@@ -16,6 +16,7 @@ struct trm_loss_call {
   const void *scores;            /* z (R, C) */
   float scale, smoothing, delta; /* smoothing: 0 but for softmax_cross_entropy; delta: of huber (core/kernels.h) */
   const float *row_weight;       /* (R) of softmax_cross_entropy; NULL: 1 */
+  const float *class_weight;     /* (C) the same; of all classes, also where they are sharded */
   float *row_loss, *row_correct; /* (R) */
   void *gradient;                /* (R, C) dz = scale * gradient; may be z; NULL: not needed */
   /* of scores that are sharded by class */
@@ -35,7 +36,7 @@ struct trm_loss {
   /* The same for scores sharded by class. Collective over the axis; all its ranks get the same losses. NULL: only
    * replicated scores. */
   void (*run_sharded)(const struct trm_loss_call *call);
-  bool smooths;        /* smoothing may be above 0, and rows have weights */
+  bool smooths;        /* smoothing may be above 0, and rows and classes have weights */
   bool counts_correct; /* accuracy is meaningful */
   bool signed_target;  /* needs target_value in {-1, +1}, made of two classes */
   bool labels;         /* needs target_value in {0, 1}: each says whether a row has a label */

@@ -52,6 +52,7 @@ static void loss_run(struct trm_model *model, const struct trm_pass *pass, const
     .smoothing = pass->training ? model->smoothing : 0,
     .delta = model->huber_delta,
     .row_weight = pass->training ? pass->input->row_weight : NULL,
+    .class_weight = pass->training ? pass->input->class_weight : NULL,
     .row_loss = model->row_loss + first,
     .row_correct = model->row_correct + first,
     .gradient = dz,

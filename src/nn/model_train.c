@@ -65,6 +65,7 @@ static void train_make_key(const struct trm_model *model, const struct trm_pass 
   key->input.target_class = input->target_class;
   key->input.target_value = input->target_value;
   key->input.row_weight = input->row_weight;
+  key->input.class_weight = input->class_weight;
   key->step = pass->step;
   key->seed = pass->seed;
   key->first_row = pass->first_row;

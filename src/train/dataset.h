@@ -19,8 +19,9 @@ struct trm_host_batch {
   int32_t *tokens;       /* (B, T) */
   int32_t *target_class; /* (B) */
   float *target_value;   /* (B, values) */
-  bool weighted;         /* the rows have weights: */
+  bool weighted;         /* the losses have weights: */
   float *row_weight;     /* (B) */
+  const float *class_weight; /* (classes), of mean 1; of the data set */
   /* capacities of the arrays, elements */
   size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity,
     weight_capacity;
@@ -58,7 +59,7 @@ struct trm_dataset_ops {
    * shard of every global batch, even an empty one (low == high at the shard's position); positions do not decrease
    * within an epoch, and epoch e + 1 follows e. A fetch at another position (a resumed run) waits until all these ranks
    * have made it. With `independent` this holds for the first fetch and for one of an earlier epoch alone. Signed
-   * targets are not set. Rows of the training split have weights with train.class_weights. */
+   * targets are not set. Batches of the training split have weights with train.class_weights. */
   int (*fetch)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch);
   /* Fetches sparse rows as fetch does, without copying entries where possible. row (high - low): valid until the next
    * fetch. Of the batch only rows and targets are set. */

@@ -120,8 +120,10 @@ int trm_device_batch_begin(struct trm_device_batch *device_batch, struct trm_hos
     UPLOAD(TRM_BATCH_CLASS, batch->target_class, targets, input->target_class);
   if (!classes || device_batch->loss->signed_target)
     UPLOAD(TRM_BATCH_TARGET, batch->target_value, rows * (classes ? 1 : spec->classes), input->target_value);
-  if (batch->weighted)
-    UPLOAD(TRM_BATCH_WEIGHT, batch->row_weight, rows, input->row_weight);
+  if (batch->weighted) {
+    UPLOAD(TRM_BATCH_ROW_WEIGHT, batch->row_weight, rows, input->row_weight);
+    UPLOAD(TRM_BATCH_CLASS_WEIGHT, batch->class_weight, spec->classes, input->class_weight);
+  }
   return TRM_OK;
 }
 

@@ -5,7 +5,7 @@
 #include "train/dataset.h"
 
 enum { TRM_BATCH_DENSE, TRM_BATCH_STARTS, TRM_BATCH_COLUMNS, TRM_BATCH_VALUES, TRM_BATCH_TOKENS, TRM_BATCH_CLASS,
-       TRM_BATCH_TARGET, TRM_BATCH_WEIGHT, TRM_BATCH_ARRAYS };
+       TRM_BATCH_TARGET, TRM_BATCH_ROW_WEIGHT, TRM_BATCH_CLASS_WEIGHT, TRM_BATCH_ARRAYS };
 
 /* Grows as needed, and then stays where it is. */
 struct trm_batch_array {

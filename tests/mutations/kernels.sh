@@ -10,9 +10,11 @@ mutation 'gelu: gradient without the density' kernels/cpu/activation.c 's/\(gate
 mutation 'gelu: sqrt(2 \/ pi) for sqrt(8 \/ pi)' kernels/cpu/activation.c 's/1\.595769122f/0.797884561f/' \
   'test_kernels:activations' 1
 mutation 'softmax: no smoothing in the loss' kernels/cpu/loss.c \
-  's/\(float\)\(log\(sum\) \+ \(1 - \(double\)share\)/(float)(log(sum) + 1/' 'test_kernels:softmax' 1
+  's/all \* log\(sum\) \+ own \*/all * log(sum) +/' 'test_kernels:softmax' 1
 mutation 'softmax: smoothing of the label alone' kernels/cpu/loss.c \
   's/uniform = scale \* share \/ \(float\)c/uniform = 0/' 'test_kernels:softmax' 1
+mutation 'softmax: smoothing without the weights of the classes' kernels/cpu/loss.c \
+  's/terms\[j\] \* factor - uniform \* weight\[j\]/terms[j] * factor - uniform/' 'test_kernels:softmax' 1
 mutation 'softmax: the last class of maximum score' kernels/cpu/loss.c \
   's/if \(cpu_value\(type, z, j\) >= maximum\)/if (cpu_value(type, z, j) > maximum)/' 'test_kernels:softmax' 1
 mutation 'softmax: ignored rows counted' kernels/cpu/loss.c 's/ignored \? -1 : 0;/0;/' 'test_kernels:softmax' 1
@@ -22,9 +24,9 @@ mutation 'sharded scores: ties take the last shard' kernels/cpu/loss.c \
   's/k == 0 \|\| \(double\)at\[TRM_SCORES_MAX\] > max/k == 0 || (double)at[TRM_SCORES_MAX] >= max/' 'test_kernels:sharded' 1
 mutation 'sharded scores: sums not shifted' kernels/cpu/loss.c \
   's/at\[TRM_SCORES_SUM\] \* exp\(-shift\)/at[TRM_SCORES_SUM]/' 'test_kernels:sharded' 1
-mutation 'sharded scores: the distance not shifted' kernels/cpu/loss.c 's/ \+ \(double\)\(high - low\) \* shift//' \
+mutation 'sharded scores: the distance not shifted' kernels/cpu/loss.c 's/ \+ \(double\)at\[TRM_SCORES_WEIGHT\] \* shift//' \
   'test_kernels:sharded' 1
-mutation 'squared error: gradient without the 2' kernels/cpu/loss.c 's/factor = 2 \* it->scale/factor = it->scale/' \
+mutation 'squared error: gradient without the 2' kernels/cpu/loss.c 's/return 2 \* e;/return e;/' \
   'test_kernels:squared error' 1
 mutation 'hinge: margin 0' kernels/cpu/loss.c \
   's/it->loss\[i\] = margin >= 1 \? 0 : 1 - margin/it->loss[i] = margin >= 0 ? 0 : -margin/' 'test_kernels:logistic' 1

@@ -19,11 +19,23 @@ static struct outcome outcome_make(size_t b, size_t c)
   return (struct outcome){all, all + b, all + 2 * b};
 }
 
-static void softmax_want(const float *z, const int32_t *target, double scale, double smoothing, size_t b, size_t c,
-                         struct outcome want)
+/* Rows of scores z (B, C), and how their loss is computed. */
+struct softmax_rows {
+  const float *z, *weight, *class_weight; /* weights: NULL: 1 */
+  const int32_t *target;
+  float scale, smoothing;
+  size_t b, c;
+  double spread; /* of the scores */
+};
+
+static void softmax_want(const struct softmax_rows *it, struct outcome want)
 {
-  for (size_t i = 0; i < b; i++, z += c) {
-    double maximum = -INFINITY, sum = 0;
+  const size_t c = it->c;
+
+  for (size_t i = 0; i < it->b; i++) {
+    const float *z = it->z + i * c;
+    const double weight = it->weight ? (double)it->weight[i] : 1;
+    double maximum = -INFINITY, sum = 0, shares = 0;
     size_t best = 0;
 
     for (size_t j = 0; j < c; j++)
@@ -33,39 +45,62 @@ static void softmax_want(const float *z, const int32_t *target, double scale, do
       }
     for (size_t j = 0; j < c; j++)
       sum += exp(z[j] - maximum);
-    want.correct[i] = target[i] == TRM_IGNORE_INDEX ? -1 : best == (size_t)target[i];
-    for (size_t j = 0; j < c && target[i] != TRM_IGNORE_INDEX; j++) {
-      const double share = smoothing / (double)c + (j == (size_t)target[i] ? 1 - smoothing : 0);
+    want.correct[i] = it->target[i] == TRM_IGNORE_INDEX ? -1 : best == (size_t)it->target[i];
+    for (size_t j = 0; j < c && it->target[i] != TRM_IGNORE_INDEX; j++) {
+      const double smoothing = (double)it->smoothing, of_class = it->class_weight ? (double)it->class_weight[j] : 1;
+      const double share = of_class * (smoothing / (double)c + (j == (size_t)it->target[i] ? 1 - smoothing : 0));
 
-      want.loss[i] += share * (log(sum) + maximum - z[j]);
-      want.dz[i * c + j] = scale * (exp(z[j] - maximum) / sum - share);
+      shares += share;
+      want.loss[i] += weight * share * (log(sum) + maximum - z[j]);
+      want.dz[i * c + j] = -weight * (double)it->scale * share;
     }
+    for (size_t j = 0; j < c && it->target[i] != TRM_IGNORE_INDEX; j++)
+      want.dz[i * c + j] += weight * (double)it->scale * shares * exp(z[j] - maximum) / sum;
   }
 }
 
-static void softmax_check(struct trm_device *device, const float *z, const int32_t *target, float scale,
-                          float smoothing, size_t b, size_t c, double spread)
+static const float *weights_on(struct trm_device *device, const float *weight, size_t n)
 {
-  struct outcome want = outcome_make(b, c);
-  const int32_t *on_target = device_bytes(device, target, b * sizeof(*target));
-  float *on_z = device_floats(device, z, b * c), *loss = device_nan(device, b), *correct = device_nan(device, b);
-  float *dz = device_nan(device, b * c), *alone = device_nan(device, b);
+  return weight ? device_floats(device, weight, n) : NULL;
+}
 
-  softmax_want(z, target, scale, smoothing, b, c, want);
-  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
-    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = loss, .correct = correct, .dz = dz,
-    .b = b, .c = c, .ld = c});
-  check_close("softmax loss", read_floats(device, loss, b), want.loss, b, 2e-7 * (1 + spread), 4e-7);
+static void softmax_check(struct trm_device *device, const struct softmax_rows *it)
+{
+  const size_t b = it->b, c = it->c;
+  struct outcome want = outcome_make(b, c);
+  float *on_z = device_floats(device, it->z, b * c), *loss = device_nan(device, b), *correct = device_nan(device, b);
+  float *dz = device_nan(device, b * c), *alone = device_nan(device, b);
+  struct trm_softmax_cross_entropy call = {
+    .z = on_z, .target = device_bytes(device, it->target, b * sizeof(*it->target)),
+    .weight = weights_on(device, it->weight, b), .class_weight = weights_on(device, it->class_weight, c),
+    .scale = it->scale, .smoothing = it->smoothing, .loss = loss, .correct = correct, .dz = dz, .b = b, .c = c,
+    .ld = c};
+
+  softmax_want(it, want);
+  device->ops->softmax_cross_entropy(device, &call);
+  check_close("softmax loss", read_floats(device, loss, b), want.loss, b, 2e-7 * (1 + it->spread), 4e-7);
   check_close("softmax correct", read_floats(device, correct, b), want.correct, b, 0, 0);
-  check_close("softmax gradient", read_floats(device, dz, b * c), want.dz, b * c, (double)scale * 3e-7, 1e-6);
+  check_close("softmax gradient", read_floats(device, dz, b * c), want.dz, b * c, (double)it->scale * 3e-7, 1e-6);
   /* outputs that are not requested change no others */
-  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
-    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = alone, .b = b, .c = c, .ld = c});
+  call.loss = alone;
+  call.correct = NULL;
+  call.dz = NULL;
+  device->ops->softmax_cross_entropy(device, &call);
   check_same("softmax, loss alone", read_floats(device, alone, b), read_floats(device, loss, b), b);
-  device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
-    .z = on_z, .target = on_target, .scale = scale, .smoothing = smoothing, .loss = alone, .dz = on_z, .b = b, .c = c, .ld = c});
+  call.dz = on_z;
+  device->ops->softmax_cross_entropy(device, &call);
   check_same("softmax in place", read_floats(device, on_z, b * c), read_floats(device, dz, b * c), b * c);
   trm_free(want.loss);
+}
+
+/* Returns weights (c) of mean 1. */
+static const float *class_weights(size_t c)
+{
+  float *weight = host_floats(c);
+
+  for (size_t j = 0; j < c; j++)
+    weight[j] = c == 1 ? 1 : j + 1 == c && c % 2 ? 1 : j % 2 ? 0.25f : 1.75f;
+  return weight;
 }
 
 static int32_t *targets(size_t b, size_t c)
@@ -83,16 +118,28 @@ void softmax_reference(struct trm_device *device)
 
   for (size_t s = 0; s < COUNT(shapes); s++) {
     const size_t b = shapes[s][0], c = shapes[s][1];
-    float *z = host_random(b * c, (uint32_t)s);
+    float *z = host_random(b * c, (uint32_t)s), *weight = host_floats(b);
+    struct softmax_rows it = {
+      .z = z, .target = targets(b, c), .scale = 1.0f / (float)(b + 1), .b = b, .c = c, .spread = 8};
 
     for (size_t i = 0; i < b * c; i++)
       z[i] *= 8;
-    softmax_check(device, z, targets(b, c), 1.0f / (float)(b + 1), 0, b, c, 8);
+    for (size_t i = 0; i < b; i++)
+      weight[i] = i % 3 ? 0.5f : 1;
+    softmax_check(device, &it);
     int32_t *some = targets(b, c);
     for (size_t i = 0; i < b; i += 3)
       some[i] = TRM_IGNORE_INDEX;
-    softmax_check(device, z, some, 1.0f / (float)(b + 1), s % 2 ? 0 : 0.1f, b, c, 8);
-    softmax_check(device, z, some, 1.0f / (float)(b + 1), 0.5f, b, c, 8);
+    it.target = some;
+    it.smoothing = s % 2 ? 0 : 0.1f;
+    softmax_check(device, &it);
+    it.smoothing = 0.5f;
+    softmax_check(device, &it);
+    it.weight = weight;
+    it.class_weight = class_weights(c);
+    softmax_check(device, &it);
+    it.smoothing = 0;
+    softmax_check(device, &it);
   }
 }
 
@@ -108,7 +155,7 @@ void softmax_extremes(struct trm_device *device)
   static const int32_t wild_target[] = {2, 2, 1};
   const float expected[] = {1, 0, 1, 0, 0};
 
-  softmax_check(device, z, target, 1, 0, 5, 3, 1e4);
+  softmax_check(device, &(struct softmax_rows){.z = z, .target = target, .scale = 1, .b = 5, .c = 3, .spread = 1e4});
   float *loss = device_nan(device, 5), *correct = device_nan(device, 5), *dz = device_nan(device, 15);
   device->ops->softmax_cross_entropy(device, &(struct trm_softmax_cross_entropy){
     .z = device_floats(device, z, 15), .target = device_bytes(device, target, sizeof(target)), .scale = 1, .loss = loss,
@@ -144,47 +191,49 @@ static const float *device_columns(struct trm_device *device, const float *z, si
 }
 
 /* Scores split into three shards, against the whole. */
-static void parts_check(struct trm_device *device, const float *z, const int32_t *target, float smoothing, size_t b,
-                        size_t c, double spread)
+static void parts_check(struct trm_device *device, const struct softmax_rows *it)
 {
   enum { PARTS = 3 };
-  const float scale = 1.0f / (float)(b + 1);
+  const size_t b = it->b, c = it->c;
   struct outcome want = outcome_make(b, c);
   double *dgot = trm_alloc(b * c * sizeof(*dgot), "got");
-  const int32_t *on_target = device_bytes(device, target, b * sizeof(*target));
+  const int32_t *on_target = device_bytes(device, it->target, b * sizeof(*it->target));
+  const float *weight = weights_on(device, it->weight, b), *class_weight = weights_on(device, it->class_weight, c);
   const float *part[PARTS], *on_z[PARTS];
   struct trm_vocab_shard v[PARTS];
   float *on_most = device_nan(device, b), *on_sum = device_nan(device, b);
   float *loss = device_nan(device, b), *correct = device_nan(device, b);
 
-  softmax_want(z, target, (double)scale, (double)smoothing, b, c, want);
+  softmax_want(it, want);
   for (size_t k = 0; k < PARTS; k++) {
     v[k] = (struct trm_vocab_shard){k * c / PARTS, (k + 1) * c / PARTS, c};
     float *words = device_nan(device, b * TRM_SCORES_FIELDS);
 
-    on_z[k] = device_columns(device, z, b, &v[k]);
+    on_z[k] = device_columns(device, it->z, b, &v[k]);
     device->ops->softmax_shard_stats(device, &(struct trm_softmax_shard_stats){
-      .z = on_z[k], .target = on_target, .v = v[k], .stats = words, .b = b, .ld = v[k].high - v[k].low});
+      .z = on_z[k], .target = on_target, .class_weight = class_weight, .v = v[k], .stats = words, .b = b,
+      .ld = v[k].high - v[k].low});
     part[k] = read_floats(device, words, b * TRM_SCORES_FIELDS);
   }
   float *all = host_floats(PARTS * b * TRM_SCORES_FIELDS);
   for (size_t k = 0; k < PARTS; k++)
     memcpy(all + k * b * TRM_SCORES_FIELDS, part[k], b * TRM_SCORES_FIELDS * sizeof *all);
   device->ops->softmax_shard_join(device, &(struct trm_softmax_shard_join){
-    .stats = device_floats(device, all, PARTS * b * TRM_SCORES_FIELDS), .target = on_target, .v = v[0], .ranks = PARTS,
-    .smoothing = smoothing, .loss = loss, .correct = correct, .max = on_most, .sum = on_sum, .b = b});
-  check_close("loss of the parts", read_floats(device, loss, b), want.loss, b, 4e-7 * (1 + spread), 1e-6);
+    .stats = device_floats(device, all, PARTS * b * TRM_SCORES_FIELDS), .target = on_target, .weight = weight,
+    .class_weight = class_weight, .v = v[0], .ranks = PARTS, .smoothing = it->smoothing, .loss = loss,
+    .correct = correct, .max = on_most, .sum = on_sum, .b = b});
+  check_close("loss of the parts", read_floats(device, loss, b), want.loss, b, 4e-7 * (1 + it->spread), 1e-6);
   check_close("correct of the parts", read_floats(device, correct, b), want.correct, b, 0, 0);
   for (size_t k = 0; k < PARTS; k++) {
     const size_t n = v[k].high - v[k].low;
     float *dz = device_nan(device, b * n);
     device->ops->softmax_shard_gradient(device, &(struct trm_softmax_shard_gradient){
-      .z = on_z[k], .target = on_target, .v = v[k], .max = on_most, .sum = on_sum, .scale = scale,
-      .smoothing = smoothing, .dz = dz, .b = b, .ld = n});
+      .z = on_z[k], .target = on_target, .weight = weight, .class_weight = class_weight, .v = v[k], .max = on_most,
+      .sum = on_sum, .scale = it->scale, .smoothing = it->smoothing, .dz = dz, .b = b, .ld = n});
     for (size_t i = 0; i < b; i++)
       for (size_t j = 0; j < n; j++)
         dgot[i * n + j] = want.dz[i * c + v[k].low + j];
-    check_close("gradient of a part", read_floats(device, dz, b * n), dgot, b * n, (double)scale * 6e-7, 2e-6);
+    check_close("gradient of a part", read_floats(device, dz, b * n), dgot, b * n, (double)it->scale * 6e-7, 2e-6);
   }
   trm_free(dgot);
   trm_free(want.loss);
@@ -194,22 +243,33 @@ void softmax_parts(struct trm_device *device)
 {
   static const float ties[] = {5, 5, 5, 5, 7, 7, 1, 7, 1e4f, -1e4f, -1e4f, 1e4f};
   static const int32_t first[] = {0, 1, 0}, later[] = {1, 3, 3};
-  static const size_t shapes[][2] = {{1, 3}, {17, 10}, {40, 1001}};
+  static const size_t shapes[][2] = {{1, 3}, {17, 10}, {40, 1001}, {3, 5000}};
+  struct softmax_rows tied = {.z = ties, .target = first, .scale = 0.25f, .b = 3, .c = 4, .spread = 1e4};
 
   for (size_t s = 0; s < COUNT(shapes); s++) {
     const size_t b = shapes[s][0], c = shapes[s][1];
-    float *z = host_random(b * c, (uint32_t)s);
+    float *z = host_random(b * c, (uint32_t)s), *weight = host_floats(b);
     int32_t *some = targets(b, c);
+    struct softmax_rows it = {.z = z, .target = some, .scale = 1.0f / (float)(b + 1), .b = b, .c = c, .spread = 8};
 
     for (size_t i = 0; i < b * c; i++)
       z[i] *= 8;
-    parts_check(device, z, some, 0, b, c, 8);
+    for (size_t i = 0; i < b; i++)
+      weight[i] = i % 3 ? 0.5f : 1;
+    parts_check(device, &it);
     for (size_t i = 0; i < b; i += 3)
       some[i] = TRM_IGNORE_INDEX;
-    parts_check(device, z, some, 0.1f, b, c, 8);
+    it.smoothing = 0.1f;
+    parts_check(device, &it);
+    it.weight = weight;
+    it.class_weight = class_weights(c);
+    parts_check(device, &it);
+    it.smoothing = 0;
+    parts_check(device, &it);
   }
-  parts_check(device, ties, first, 0, 3, 4, 1e4);
-  parts_check(device, ties, later, 0, 3, 4, 1e4);
+  parts_check(device, &tied);
+  tied.target = later;
+  parts_check(device, &tied);
 }
 
 void softmax_part_bad_target(struct trm_device *device)
@@ -224,8 +284,8 @@ void softmax_part_bad_target(struct trm_device *device)
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 5"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "5 classes"));
-  CU_ASSERT(isfinite(read_floats(device, part, 15)[TRM_SCORES_SUM]));
-  CU_ASSERT(isnan(read_floats(device, part, 15)[TRM_SCORES_FIELDS + TRM_SCORES_SUM]));
+  CU_ASSERT(isfinite(read_floats(device, part, 3 * TRM_SCORES_FIELDS)[TRM_SCORES_SUM]));
+  CU_ASSERT(isnan(read_floats(device, part, 3 * TRM_SCORES_FIELDS)[TRM_SCORES_FIELDS + TRM_SCORES_SUM]));
 }
 
 void softmax_bad_target(struct trm_device *device)

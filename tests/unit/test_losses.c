@@ -31,19 +31,22 @@ static void loss_check(struct trm_device *device, const struct reference *r)
   const char *name = reference_setting(r, "loss");
   const bool classes = strcmp(name, "softmax_cross_entropy") == 0, delta = strcmp(name, "huber") == 0;
   size_t scores, targets, weights;
-  float *z = floats(r, "scores", &scores), *t = floats(r, "target", &targets), *row_weight = NULL;
+  float *z = floats(r, "scores", &scores), *t = floats(r, "target", &targets), *row_weight = NULL, *class_weight = NULL;
   int32_t *class = trm_alloc(targets * sizeof *class, "targets");
   for (size_t i = 0; i < targets; i++)
     class[i] = (int32_t)t[i];
   if (classes) {
-    float *weight = floats(r, "weight", &weights);
-    double sum = 0;
+    double sum = 0, mean = 0;
+    class_weight = floats(r, "weight", &weights);
     row_weight = trm_alloc(rows * sizeof *row_weight, "weights");
+    for (size_t k = 0; k < c; k++)
+      mean += (double)class_weight[k] / (double)c;
+    for (size_t k = 0; k < c; k++)
+      class_weight[k] = (float)((double)class_weight[k] / mean);
     for (size_t i = 0; i < rows; i++)
-      sum += (double)weight[class[i]];
+      sum += (double)class_weight[class[i]];
     for (size_t i = 0; i < rows; i++)
-      row_weight[i] = (float)((double)weight[class[i]] * (double)rows / sum);
-    trm_free(weight);
+      row_weight[i] = (float)((double)rows / sum);
   }
   const struct trm_shape shape = {.dims = 1, .size = {c}};
   const struct trm_input_spec spec = {
@@ -58,7 +61,8 @@ static void loss_check(struct trm_device *device, const struct reference *r)
     .device = device, .input = &input, .rows = rows, .classes = c, .ld = c, .scores = device_floats(device, z, scores),
     .scale = 1 / (float)rows, .smoothing = classes ? strtof(reference_setting(r, "smoothing"), NULL) : 0,
     .delta = delta ? strtof(reference_setting(r, "delta"), NULL) : 0,
-    .row_weight = row_weight ? device_floats(device, row_weight, rows) : NULL, .row_loss = row_loss,
+    .row_weight = row_weight ? device_floats(device, row_weight, rows) : NULL,
+    .class_weight = class_weight ? device_floats(device, class_weight, c) : NULL, .row_loss = row_loss,
     .row_correct = correct, .gradient = dz});
   const float *of_row = read_floats(device, row_loss, rows), *right = read_floats(device, correct, rows);
   double sum = 0;
@@ -76,6 +80,7 @@ static void loss_check(struct trm_device *device, const struct reference *r)
   trm_free(t);
   trm_free(class);
   trm_free(row_weight);
+  trm_free(class_weight);
 }
 
 static void losses(struct trm_device *device)
@@ -161,7 +166,8 @@ static int open_set(struct trm_dataset **data, const char *weights, bool balance
   return trm_dataset_hdf5.open(data, made, TRM_SPLIT_TRAIN, &options, trm_comm_self());
 }
 
-/* The weights of a batch have the mean 1, and their ratios are those of the classes, whatever part is fetched. */
+/* The weights of the rows of a batch, with those of their classes, have the mean 1, and their ratios are those of the
+ * classes, whatever part is fetched. */
 static void check_weights(const char *weights, const double *want, size_t rows)
 {
   struct trm_dataset *data;
@@ -169,17 +175,21 @@ static void check_weights(const char *weights, const double *want, size_t rows)
   CU_ASSERT_EQUAL_FATAL(open_set(&data, weights, false, true), TRM_OK);
   for (size_t low = 0; low < rows; low += 8) {
     const size_t high = low + 8 < rows ? low + 8 : rows;
-    double sum = 0, of_classes = 0;
+    double sum = 0, of_classes = 0, mean = 0;
     CU_ASSERT_EQUAL_FATAL(data->ops->fetch(data, 1, low, high, &batch), TRM_OK);
     CU_ASSERT_FATAL(batch.weighted);
     for (size_t i = 0; i < batch.rows; i++)
       of_classes += want[batch.target_class[i]];
     for (size_t i = 0; i < batch.rows; i++) {
-      sum += (double)batch.row_weight[i];
       const double expected = want[batch.target_class[i]] * (double)batch.rows / of_classes;
-      CU_ASSERT(fabs((double)batch.row_weight[i] - expected) <= 1e-6 * expected);
+      const double got = (double)batch.row_weight[i] * (double)batch.class_weight[batch.target_class[i]];
+      sum += got;
+      CU_ASSERT(fabs(got - expected) <= 1e-6 * expected);
     }
     CU_ASSERT(fabs(sum - (double)batch.rows) < 1e-5);
+    for (int k = 0; k < 4; k++)
+      mean += (double)batch.class_weight[k] / 4;
+    CU_ASSERT(fabs(mean - 1) < 1e-6);
     CU_ASSERT_EQUAL(data->ops->fetch(data, 1, low + 1, high, &part), TRM_OK);
     CU_ASSERT(memcmp(part.row_weight, batch.row_weight + 1, part.rows * sizeof(float)) == 0);
   }
@@ -243,7 +253,8 @@ static void test_sets(void)
   check_weights("balanced", r.array[w].values, rows);
   check_weights("1, 2.5, 0.5,4", listed, rows);
   check_draws(class, rows);
-  static const char *const wrong[] = {"1,2,3", "1,2,3,4,5", "1,2,0,1", "1,2,-1,1", "1,2,nan,1", "1,2,x,1", "equal"};
+  static const char *const wrong[] = {"1,2,3", "1,2,3,4,5", "1,2,0,1", "1,2,-1,1", "1,2,nan,1", "1,2,x,1", "1e16,1,1,1",
+                                      "equal"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     CU_ASSERT_EQUAL(open_set(&data, wrong[i], false, true), TRM_USAGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "train.class_weights"));
