@@ -7,7 +7,8 @@
  *   /merges               of tokens (encoding.h)
  *   /state_names          (states) texts, "weights" first
  *   /weights/PARAMETER    float32, the parameter's shape
- *   /states/STATE/PARAMETER
+ *   /states/STATE/PARAMETER  of a frozen parameter: chunks that are not there, which read as 0; in ema a link to the
+ *                         weights
  *   /undone               (parts, 3) uint64: batch, part and parts of struct trm_batch_part; optional
  *   /ranks/RANK           local state of a rank; attribute contents: a line "NAME BYTES" for each item; optional, for
  *                         all ranks (their number is attribute ranks of /) or for none
@@ -40,6 +41,16 @@ static int checkpoint_shape(const struct trm_shape *shape, hsize_t size[TRM_MAX_
 
 /* -- writing */
 
+/* Makes an array of zeros, which are not stored. */
+static int checkpoint_zeros_write(hid_t group, const char *path, const char *group_name, const char *name,
+                                  const struct h5_array *array)
+{
+  H5_LOCKED;
+  const hid_t dataset = h5_array_create(group, name, array);
+  return dataset >= 0 && H5Dclose(dataset) >= 0 ? TRM_OK : h5_error(path, "%s/%s cannot be written", group_name, name);
+}
+
+/* values NULL: zeros. */
 static int checkpoint_tensor_write(hid_t group, const char *path, const char *group_name,
                                    const struct trm_parameter *parameter, const float *values)
 {
@@ -50,12 +61,16 @@ static int checkpoint_tensor_write(hid_t group, const char *path, const char *gr
   const struct h5_array array = {
     .dims = dims, .size = size, .file_type = H5T_IEEE_F32LE, .memory_type = H5T_NATIVE_FLOAT,
     .chunk_rows = chunk_rows < size[0] ? chunk_rows : size[0],
+    .zeros = !values,
   };
+  if (!values)
+    return checkpoint_zeros_write(group, path, group_name, parameter->name, &array);
   return h5_array_write_in_turns(path, group, group_name, parameter->name, &array, values);
 }
 
-/* Returns true if a state has values of statistics (running means of batch norm) too. */
-static bool checkpoint_has_statistics(const char *state)
+/* Returns true if a state is the weights or their average: it has values of statistics (running means of batch norm),
+ * too, and those of frozen parameters are the weights'. */
+static bool checkpoint_is_weights(const char *state)
 {
   return strcmp(state, "weights") == 0 || strcmp(state, "ema") == 0;
 }
@@ -80,6 +95,17 @@ static int checkpoint_group_make(hid_t parent, const char *path, const char *nam
   return *group < 0 ? h5_error(path, "%s cannot be made", name) : TRM_OK;
 }
 
+/* Gives the weights of a parameter a second name, in the group of their average. */
+static int checkpoint_weights_link(hid_t group, const char *path, const char *group_name, const char *name)
+{
+  char weights[128];
+  snprintf(weights, sizeof weights, "/weights/%s", name);
+  H5_LOCKED;
+  return H5Lcreate_hard(group, weights, group, name, H5P_DEFAULT, H5P_DEFAULT) < 0
+           ? h5_error(path, "%s/%s cannot be written", group_name, name)
+           : TRM_OK;
+}
+
 /* Writes all parameters of one state as a group of `parent`. */
 static int checkpoint_state_write(hid_t parent, const char *path, const struct trm_checkpoint *c, int state,
                                   const struct trm_model *model)
@@ -89,11 +115,14 @@ static int checkpoint_state_write(hid_t parent, const char *path, const struct t
   TRM_CHECK(checkpoint_group_make(parent, path, name, &group));
   for (int i = 0; i < trm_model_parameter_count(model); i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
+    const bool frozen = state > 0 && c->frozen && c->frozen[i], is_weights = checkpoint_is_weights(name);
     const float *values = NULL;
-    if (!checkpoint_has_statistics(name) && parameter->statistic)
+    if (!is_weights && parameter->statistic)
       continue;
-    TRM_CHECK(c->read_tensor(c->read_tensor_context, state, i, &values));
-    TRM_CHECK(checkpoint_tensor_write(group, path, name, parameter, values));
+    if (!frozen)
+      TRM_CHECK(c->read_tensor(c->read_tensor_context, state, i, &values));
+    TRM_CHECK(frozen && is_weights ? checkpoint_weights_link(group, path, name, parameter->name)
+                                   : checkpoint_tensor_write(group, path, name, parameter, values));
   }
   return TRM_OK;
 }
@@ -279,7 +308,7 @@ static int checkpoint_state_read(hid_t file, const char *path, const char *name,
   if (group < 0)
     return h5_error(path, "%s is missing or damaged", group_name);
   for (int i = 0; i < trm_model_parameter_count(model); i++)
-    if (checkpoint_has_statistics(name) || !trm_model_parameter(model, i)->statistic)
+    if (checkpoint_is_weights(name) || !trm_model_parameter(model, i)->statistic)
       TRM_CHECK(checkpoint_shards_read(group, path, group_name, state, i, sink));
   struct extra extra = {.model = model, .path = path, .group_name = group_name};
   if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, checkpoint_extra_find, &extra) < 0)

@@ -101,6 +101,7 @@ struct h5_array {
   hsize_t chunk_rows;   /* rows of a chunk, each chunk with a fletcher32 checksum; 0: contiguous, without checksum */
   int deflate;          /* level, 0: none */
   bool grows;           /* rows will be added */
+  bool zeros;           /* with chunks: what is not written takes no space, and is 0 */
 };
 hid_t h5_array_create(hid_t group, const char *name, const struct h5_array *array); /* -1: failed. The caller closes. */
 /* Creates, writes and closes a data set. After an error it may stay open: see h5_output_discard. */

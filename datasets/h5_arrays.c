@@ -23,7 +23,7 @@ hid_t h5_array_create(hid_t group, const char *name, const struct h5_array *arra
   H5_LOCKED;
   H5_CLOSED const hid_t space = H5Screate_simple(array->dims, array->size, array->grows ? max_size : NULL);
   H5_CLOSED const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+  H5Pset_fill_time(plist, array->zeros ? H5D_FILL_TIME_IFSET : H5D_FILL_TIME_NEVER);
   if (array->chunk_rows) {
     H5Pset_chunk(plist, array->dims, chunk);
     if (array->grows && H5Tget_size(array->file_type) > 1)

@@ -52,7 +52,7 @@ same() {
 
 same mlp 1 1e-5 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=10 --train.batch=32 --optim.lr=0.1
 same adam 2 1e-5 --model="mlp 784-32-10 gelu" --data.file=digits.h5 --train.steps=5 --train.batch=32 --optim.name=adamw \
-  --optim.lr=0.01
+  --optim.lr=0.01 --train.class_weights=balanced --train.label_smoothing=0.1
 same images 1 1e-4 --model=lenet5 --data.file=digits.h5 --train.steps=2 --train.batch=4 --optim.lr=0.1
 same rounded 2 1e-2 --model="mlp 784-32-10 relu" --data.file=digits.h5 --train.steps=5 --train.batch=32 --optim.lr=0.1 \
   --train.activations=bf16

@@ -108,6 +108,34 @@ run 2 freeze-stages "${frozen[@]}" --parallel.pipeline=2 --train.steps=3
 run 1 freeze-stages "${frozen[@]}" --run.resume=auto
 equal freeze freeze-stages
 
+# -- checkpoints have no optimizer states of frozen parameters; runs resume with the same bits, and with other patterns
+adam=(--optim.name=adamw --optim.momentum=0 --optim.lr=0.01 --train.accumulate=2)
+bytes() { stat -L -c %s "$1/checkpoints/last.h5"; }
+for name in all part ema; do
+  options=("${adam[@]}" "--model.freeze=$lower")
+  [ $name = all ] && options=("${adam[@]}")
+  [ $name = ema ] && options+=(--optim.ema=0.9)
+  run 1 states-$name "${options[@]}"
+  run 2 halves-$name "${options[@]}" --train.steps=3 --parallel.pipeline=2 --run.background=yes --run.checkpoint_every=1
+  run 1 halves-$name "${options[@]}" --run.resume=auto
+  equal states-$name halves-$name resumed
+  [ "$(of states-$name test_loss)" = "$(of halves-$name test_loss)" ] || fail "halves-$name: another test loss"
+done
+saved=$(($(bytes states-all) - $(bytes states-part)))
+[ "$saved" -ge $((2 * 4 * (10480 - 3312))) ] || fail "$saved bytes less, not two states of 10480 - 3312 values"
+average=$(($(bytes states-ema) - $(bytes states-part)))
+[ "$average" -lt $((4 * 10480 * 3 / 4)) ] || fail "averages take $average bytes, and 3312 of 10480 values have some"
+run 1 halves-part "${adam[@]}" --run.resume=auto --train.steps=8 # all are trained from here on
+run 1 halves-all "${adam[@]}" "--model.freeze=$lower" --run.resume=auto --train.steps=8 # of a file with all states
+for name in halves-part states-part halves-all states-all; do
+  export_of $name $name.safetensors
+  tensors $name.safetensors | sort > $name.txt
+done
+[ "$(comm -13 states-part.txt halves-part.txt | wc -l)" = 40 ] || fail "a parameter is still frozen"
+{ grep -E "$lower" states-all.txt; grep -vE "$lower" halves-all.txt; } | sort | cmp - halves-all.txt ||
+  fail "a frozen parameter moved after the resume"
+pass "checkpoints without states of frozen parameters: $(bytes states-part) bytes, not $(bytes states-all)"
+
 # -- what a step sends and computes: of two nodes each sends its gradient once, of trained parameters alone
 sent() { sed -n 's/.*"between_nodes":{"bytes":\([0-9]*\).*/\1/p' "$1/summary.json"; } # a step
 for name in all part; do

@@ -63,10 +63,11 @@ static int model_mark_frozen(struct trm_model *model, const struct trm_pattern *
   const int count = trm_model_parameter_count(model);
   size_t trained = 0;
   bool matched = false;
+  model->frozen_number = trm_alloc((size_t)count * sizeof *model->frozen_number, "frozen parameters");
   for (int n = 0; n < count; n++) {
     struct trm_parameter *parameter = trm_model_parameter(model, n);
     const bool named = !parameter->adapter && trm_pattern_matches(pattern, names->name[n].text);
-    parameter->frozen = parameter->frozen || named;
+    parameter->frozen = model->frozen_number[n] = parameter->frozen || named;
     matched = matched || named;
     model->frozen_count += parameter->frozen;
     model->frozen_size += parameter->frozen && !parameter->statistic ? parameter->count : 0;
@@ -305,6 +306,7 @@ void trm_model_free(struct trm_model *model)
 {
   model_free_frozen(model);
   model_unbind(model);
+  trm_free(model->frozen_number);
   trm_free(model->chunk);
   trm_layers_free(model->layer, model->layers);
   trm_free(model->text);

@@ -57,6 +57,7 @@ struct trm_model {
   size_t frozen;     /* elements of the frozen parameters of this part, which are not in the flat arrays */
   int frozen_count;  /* of the whole model: frozen parameters, and their values without statistics */
   size_t frozen_size;
+  bool *frozen_number; /* (parameters of the whole model) which are frozen, by number; NULL: none */
   double train_flop; /* of the whole model: trm_model_train_flop */
   size_t *boundary;  /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
   int boundaries;

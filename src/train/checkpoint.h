@@ -40,8 +40,12 @@ struct trm_checkpoint {
   const char *state_name[TRM_MAX_STATES]; /* "weights", those of the optimizer (trm_optimizer_state_name) */
   float *state[TRM_MAX_STATES];   /* (model->parameters) */
   bool owns_states;
+  /* For write: (parameters of the model) which are frozen, not owned; NULL: none. Their optimizer states are 0, their
+   * average is the weights, and neither takes space in the file. */
+  const bool *frozen;
   /* For write, in place of `state`, where no rank has whole arrays: sets *values to tensor `number` of a state, (count)
-   * host values, valid until the next call. Called twice for each tensor of the weights. NULL: `state` has all. */
+   * host values, valid until the next call. Called twice for each tensor of the weights,
+   * and not for other states of frozen parameters. NULL: `state` has all. */
   int (*read_tensor)(void *context, int state, int number, const float **values);
   void *read_tensor_context;
   /* Local states of each rank, for a run that resumes on as many ranks. local_state_ranks: their number; 0: none.

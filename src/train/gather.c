@@ -71,24 +71,9 @@ int trm_model_gather_begin(struct trm_model_gather *g, const struct trm_grid *gr
   const struct gather_sizes sizes = gather_sizes(grid, strategy, full_model, local_model);
   if (sizes.tensor > 0)
     g->tensor_buffer = trm_alloc(sizes.tensor * sizeof *g->tensor_buffer, "a whole tensor");
-  if (local_model->frozen && strategy->optimizer->states > 0)
-    g->zeros = trm_alloc(gather_largest_tensor(local_model) * sizeof *g->zeros, "states of frozen weights");
   if (sizes.slice > 0)
     g->slice_buffer = trm_alloc(sizes.slice * sizeof *g->slice_buffer, "a slice of a tensor");
   return TRM_OK;
-}
-
-const float *trm_frozen_state(const struct trm_strategy *strategy, int state, const struct trm_parameter *parameter)
-{
-  const bool average = strategy->optimizer->ema > 0 && state == strategy->optimizer->states;
-  return state == 0 || average ? parameter->frozen_w : NULL;
-}
-
-/* The values of a frozen parameter in a state: its optimizer states are zeros. */
-static const float *gather_frozen(const struct trm_model_gather *g, int state, const struct trm_parameter *p)
-{
-  const float *values = trm_frozen_state(g->strategy, state, p);
-  return values ? values : g->zeros;
 }
 
 /* Returns this rank's slice on the host, valid on rank 0 of the data axis. tensor: rank 0's memory for a whole one.
@@ -98,7 +83,7 @@ static const float *gather_read_slice(struct trm_model_gather *g, int state, con
 {
   struct trm_strategy *s = g->strategy;
   if (p->frozen)
-    return gather_frozen(g, state, p);
+    return p->frozen_w;
   if (!s->ops->read)
     return g->view[state] + p->offset;
   float *to = g->slice_buffer ? g->slice_buffer : tensor; /* not sliced: reads the whole tensor */
@@ -149,7 +134,7 @@ static void gather_tensor(struct trm_model_gather *g, int state, int number, flo
 static const float *gather_whole_view(const struct trm_model_gather *g, int state, int number)
 {
   const struct trm_parameter *p = gather_find_parameter(g->local_model, number);
-  return p->frozen ? gather_frozen(g, state, p) : g->view[state] + p->offset;
+  return p->frozen ? p->frozen_w : g->view[state] + p->offset;
 }
 
 /* Rank 0: requests a tensor of all ranks. */
@@ -192,8 +177,7 @@ void trm_model_gather_end(struct trm_model_gather *g)
   g->open = false;
   trm_free(g->slice_buffer);
   trm_free(g->tensor_buffer);
-  trm_free(g->zeros);
-  g->slice_buffer = g->tensor_buffer = g->zeros = NULL;
+  g->slice_buffer = g->tensor_buffer = NULL;
 }
 
 void trm_model_restore_begin(struct trm_model_restore *f, struct trm_strategy *strategy, int states)

@@ -13,7 +13,6 @@ struct trm_model_gather {
   const float *view[TRM_MAX_STATES]; /* host, (elements) each, from strategy collect; unused with strategy read */
   float *slice_buffer;               /* owned, data rank 0: the largest slice of any rank; NULL: layers are whole */
   float *tensor_buffer;              /* owned, rank 0: the largest whole tensor; NULL: rank0_has_all */
-  float *zeros;                      /* owned, (largest tensor): optimizer states of frozen parameters; NULL: none */
   bool rank0_has_all;                /* the views of rank 0 are the whole model: nothing is sent */
   bool open;
 };
@@ -27,14 +26,12 @@ int trm_model_gather_begin(struct trm_model_gather *gather, const struct trm_gri
                            const struct trm_model *full_model, const struct trm_model *local_model);
 void trm_model_gather_end(struct trm_model_gather *gather);
 
-/* Rank 0, between begin and end: gathers tensor `number` of state 0, the weights, or 1.., the optimizer states.
- * *values: (count) host, valid until the next call. context: struct trm_model_gather. */
+/* Rank 0, between begin and end: gathers tensor `number` of state 0, the weights, or 1.., the optimizer states;
+ * those of a frozen parameter are its weights, as their average is. *values: (count) host, valid until the next call.
+ * context: struct trm_model_gather. */
 int trm_model_gather_tensor(void *context, int state, int number, const float **values);
 /* The same, into memory of the caller: to (count), host. */
 void trm_model_gather_copy(struct trm_model_gather *gather, int state, int number, float *to);
-
-/* Returns the values of a frozen parameter in a state, host: they are the weights and their average. NULL: zeros. */
-const float *trm_frozen_state(const struct trm_strategy *strategy, int state, const struct trm_parameter *parameter);
 
 /* The restoring of a model: each rank passes the values of its own slices, one parameter after the other. */
 struct trm_model_restore {

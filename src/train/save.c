@@ -72,6 +72,7 @@ static struct trainer_save *save_create(struct trainer *t, enum save_kind kind)
       .spec = t->full_model.spec,
       .class_names = t->data->class_names,
       .encoding = t->data->encoding,
+      .frozen = t->model.frozen_number,
     }};
   return save;
 }
@@ -189,7 +190,7 @@ static int save_open_buddy(struct trainer *t, size_t *bytes)
 {
   struct trainer_saves *saves = &t->saves;
   const bool resumed = t->saved_at != UINT64_MAX && t->resume.from_memory;
-  const size_t state = trm_state_copy_bytes(t->comm, &t->full_model, &t->strategy);
+  const size_t state = trm_state_copy_bytes(t->comm, &t->full_model, &t->model, &t->strategy);
   const int status = trm_buddy_open(&saves->buddy, t->comm, saves->node_first, saves->memory,
                                     resumed ? t->strategy.updates : UINT64_MAX, state);
   if (saves->buddy.chunk && saves->in_background)
@@ -216,7 +217,7 @@ static size_t save_open_background(struct trainer *t)
     saves->background = trm_background_open();
     trm_background_begin(saves->background, trm_state_copy_touch, &saves->copy);
   }
-  return trm_state_copy_bytes(t->comm, &t->full_model, &t->strategy);
+  return trm_state_copy_bytes(t->comm, &t->full_model, &t->model, &t->strategy);
 }
 
 int trainer_saves_open(struct trainer *t, size_t *bytes)

@@ -35,12 +35,22 @@ static int64_t copy_local_bytes(const struct trm_strategy *strategy)
   return bytes;
 }
 
-size_t trm_state_copy_bytes(struct trm_comm *comm, const struct trm_model *model, const struct trm_strategy *strategy)
+/* Returns true if a copy has this tensor: no optimizer state of a frozen parameter. */
+static bool copy_has(const struct trm_model *local_model, int state, int number)
+{
+  return state == 0 || !local_model->frozen_number || !local_model->frozen_number[number];
+}
+
+size_t trm_state_copy_bytes(struct trm_comm *comm, const struct trm_model *model, const struct trm_model *local_model,
+                            const struct trm_strategy *strategy)
 {
   int64_t bytes = copy_local_bytes(strategy);
   comm->ops->allreduce(comm, &bytes, 1, TRM_INT64, TRM_SUM);
-  const int states = 1 + strategy->optimizer->states;
-  return comm->rank == 0 ? (size_t)bytes + (size_t)states * model->parameters * sizeof(float) : 0;
+  size_t elements = 0;
+  for (int i = 0; i <= strategy->optimizer->states; i++)
+    for (int n = 0; n < trm_model_parameter_count(model); n++)
+      elements += copy_has(local_model, i, n) ? trm_model_parameter(model, n)->count : 0;
+  return comm->rank == 0 ? (size_t)bytes + elements * sizeof(float) : 0;
 }
 
 /* -- memory */
@@ -144,7 +154,7 @@ static void copy_part(struct trm_state_copy *copy, int state, const struct trm_p
   struct trm_own_elements own;
   if (part->frozen) { /* the same on all ranks of the data axis */
     if (strategy->comm->rank == 0)
-      copy_place(part, 0, part->count, touch ? NULL : trm_frozen_state(strategy, state, part), whole);
+      copy_place(part, 0, part->count, touch ? NULL : part->frozen_w, whole);
     return;
   }
   for (size_t at = part->offset; at < end && strategy->ops->own(strategy, state, at, &own) && own.low < end;
@@ -159,7 +169,7 @@ static void copy_own(struct trm_state_copy *copy, bool touch)
   for (int i = 0; i < copy->states; i++)
     for (int p = 0; p < trm_model_parameter_count(copy->local_model); p++) {
       const struct trm_parameter *part = trm_model_parameter(copy->local_model, p);
-      if (part->primary)
+      if (part->primary && copy_has(copy->local_model, i, part->number))
         copy_part(copy, i, part, touch);
     }
 }
@@ -215,7 +225,11 @@ int trm_state_copy_touch(void *context)
   if (copy->node)
     copy_own(copy, true);
   for (int i = 0; i < copy->states && !copy->node; i++)
-    memset(copy->state[i], 0, copy->model->parameters * sizeof(float));
+    for (int n = 0; n < trm_model_parameter_count(copy->model); n++) {
+      const struct trm_parameter *p = trm_model_parameter(copy->model, n);
+      if (copy_has(copy->local_model, i, n))
+        memset(copy->state[i] + p->offset, 0, p->count * sizeof(float));
+    }
   for (int r = 0; r < copy->rank_count; r++)
     memset(copy->ranks[r].memory, 0, copy->ranks[r].capacity);
   return TRM_OK;
@@ -243,7 +257,8 @@ int trm_state_copy_take(struct trm_state_copy *copy, struct trm_model_gather *te
 {
   for (int i = 0; i < copy->states && !copy->node; i++)
     for (int n = 0; n < trm_model_parameter_count(copy->model); n++)
-      trm_model_gather_copy(tensors, i, n, copy->state[i] + trm_model_parameter(copy->model, n)->offset);
+      if (copy_has(copy->local_model, i, n))
+        trm_model_gather_copy(tensors, i, n, copy->state[i] + trm_model_parameter(copy->model, n)->offset);
   trm_model_gather_end(tensors);
   for (int r = 0; r < local_states->ranks; r++) {
     const struct trm_local_state *states;

@@ -15,7 +15,8 @@ struct trm_state_copy {
   const struct trm_model *model, *local_model; /* the whole one, this rank's part; not owned */
   const struct trm_strategy *strategy;         /* not owned */
   int states;
-  float *state[TRM_MAX_STATES];   /* (states) of (model->parameters): rank 0's, or shared; NULL elsewhere */
+  float *state[TRM_MAX_STATES];   /* (states) of (model->parameters): rank 0's, or shared; NULL elsewhere. Optimizer
+                                     states of frozen parameters are not touched, and so take no memory */
   struct trm_rank_states *ranks;  /* (rank_count) rank 0: local states, owned */
   int rank_count;
   bool own;                       /* ranks copy their own elements; equal on all ranks. Else rank 0 gathers them */
@@ -27,10 +28,12 @@ struct trm_state_copy {
 
 /* True if a run on so many samples saves before its last step. Not collective. */
 bool trm_state_copy_is_used(const struct trm_options *options, size_t rows);
-/* Collective. Returns the bytes of a copy; 0 on ranks other than 0. */
-size_t trm_state_copy_bytes(struct trm_comm *comm, const struct trm_model *model, const struct trm_strategy *strategy);
-/* Collective over comm. Allocates the memory; without enough memory to share, the state is gathered. models: the whole
- * one, and this rank's part. host_memory: on every rank the strategy computes in the host's. */
+/* Of both, models: the whole one, and this rank's part. Collective. Returns the bytes of a copy; 0 on ranks other than
+ * 0. */
+size_t trm_state_copy_bytes(struct trm_comm *comm, const struct trm_model *model, const struct trm_model *local_model,
+                            const struct trm_strategy *strategy);
+/* Collective over comm. Allocates the memory; without enough memory to share, the state is gathered. host_memory: on
+ * every rank the strategy computes in the host's. */
 void trm_state_copy_open(struct trm_state_copy *copy, struct trm_comm *comm, const struct trm_model *model,
                          const struct trm_model *local_model, const struct trm_strategy *strategy, bool host_memory);
 void trm_state_copy_free(struct trm_state_copy *copy); /* collective */

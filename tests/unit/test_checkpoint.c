@@ -154,6 +154,48 @@ static void test_round_trip(void)
   trm_free(path);
 }
 
+/* Frozen parameters: no optimizer states in the file, which read as 0; their average is the weights. */
+static void test_frozen(void)
+{
+  char *path = trm_format("%s/frozen.h5", folder);
+  struct trm_model model;
+  struct trm_checkpoint c, back = {0};
+  struct stat all, trained;
+  size_t frozen_bytes = 0;
+  model_make(&model, "mlp 20-3000-7 relu");
+  checkpoint_make(&c, &model, 3, 0);
+  c.state_name[2] = "ema";
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
+  CU_ASSERT_EQUAL(stat(path, &all), 0);
+  const bool frozen[] = {true, false, false, true};
+  CU_ASSERT_EQUAL_FATAL(trm_model_parameter_count(&model), 4);
+  c.frozen = frozen;
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
+  CU_ASSERT_EQUAL(stat(path, &trained), 0);
+  for (int p = 0; p < 4; p++) {
+    const struct trm_parameter *parameter = trm_model_parameter(&model, p);
+    const size_t bytes = parameter->count * sizeof(float);
+    if (!frozen[p])
+      continue;
+    frozen_bytes += bytes;
+    memset(c.state[1] + parameter->offset, 0, bytes);
+    memcpy(c.state[2] + parameter->offset, c.state[0] + parameter->offset, bytes);
+  }
+  CU_ASSERT(all.st_size - trained.st_size >= (off_t)(2 * frozen_bytes));
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.verify(path), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
+  CU_ASSERT(same_arrays(&c, &back, &model));
+  trm_checkpoint_free(&back);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, false), TRM_OK);
+  CU_ASSERT(memcmp(back.state[0], c.state[2], model.parameters * sizeof(float)) == 0);
+  trm_checkpoint_free(&back);
+  checkpoint_drop(&c);
+  trm_model_free(&model);
+  trm_free(path);
+}
+
 /* Reads the arrays into another model; returns the status. */
 static int read_into(const char *path, const char *text)
 {
@@ -480,6 +522,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"round trip", test_round_trip},
+    {"of frozen parameters", test_frozen},
     {"into other models", test_other_models},
     {"of a bias that is omitted", test_omitted_bias},
     {"other files", test_other_files},
