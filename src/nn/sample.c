@@ -1,7 +1,7 @@
 #include "nn/sample.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdbool.h>
 
 #include "core/memory.h"
 #include "core/random.h"
@@ -11,12 +11,45 @@ struct candidate {
   int32_t class;
 };
 
-static int sample_compare(const void *a, const void *b)
+/* Candidates by decreasing weight, in a tie by class. They are sorted only as far as they are asked for: a heap of the
+ * others, its largest first, and behind it those that were taken, the latest first. */
+struct sample_order {
+  struct candidate *candidate; /* (n) */
+  size_t n, taken;
+};
+
+static bool sample_precedes(const struct candidate *a, const struct candidate *b)
 {
-  const struct candidate *x = a, *y = b;
-  if (x->weight != y->weight)
-    return x->weight > y->weight ? -1 : 1;
-  return (x->class > y->class) - (x->class < y->class);
+  return a->weight > b->weight || (a->weight == b->weight && a->class < b->class);
+}
+
+static void sample_swap(struct candidate *a, struct candidate *b)
+{
+  const struct candidate c = *a;
+  *a = *b;
+  *b = c;
+}
+
+/* Restores the heap of n below `at`, whose candidate may come after its children. */
+static void sample_sift(struct candidate *heap, size_t n, size_t at)
+{
+  for (size_t child; (child = 2 * at + 1) < n; at = child) {
+    child += child + 1 < n && sample_precedes(&heap[child + 1], &heap[child]);
+    if (sample_precedes(&heap[at], &heap[child]))
+      return;
+    sample_swap(&heap[at], &heap[child]);
+  }
+}
+
+/* Returns the i-th candidate in order, i < n. */
+static const struct candidate *sample_get(struct sample_order *order, size_t i)
+{
+  while (order->taken <= i) {
+    const size_t rest = order->n - ++order->taken;
+    sample_swap(&order->candidate[0], &order->candidate[rest]);
+    sample_sift(order->candidate, rest, 0);
+  }
+  return &order->candidate[order->n - 1 - i];
 }
 
 /* [0, 1), 53 bits */
@@ -27,29 +60,35 @@ static double sample_uniform(uint64_t seed, uint64_t index)
   return (double)((uint64_t)word[0] << 21 | word[1] >> 11) * 0x1p-53;
 }
 
-/* Returns the number of most likely candidates whose total probability is p. */
-static size_t sample_nucleus(const struct candidate *candidate, size_t n, double p)
+/* Returns the total weight of the first n candidates. */
+static double sample_weight(struct sample_order *order, size_t n)
 {
-  double sum = 0, part = 0;
+  double sum = 0;
   for (size_t i = 0; i < n; i++)
-    sum += candidate[i].weight;
+    sum += n < order->n ? sample_get(order, i)->weight : order->candidate[i].weight; /* of all: in any order */
+  return sum;
+}
+
+/* Returns the fewest first candidates, of n whose weight is `sum`, that have at least p of it. */
+static size_t sample_nucleus(struct sample_order *order, size_t n, double sum, double p)
+{
+  double part = 0;
   size_t count = 0;
   while (count < n && (count == 0 || part < p * sum))
-    part += candidate[count++].weight;
+    part += sample_get(order, count++)->weight;
   return count;
 }
 
-static int32_t sample_draw(const struct candidate *candidate, size_t n, double u)
+/* Draws one of the first n candidates, whose weight is `sum`, by u in [0, 1). */
+static int32_t sample_draw(struct sample_order *order, size_t n, double sum, double u)
 {
-  double sum = 0, at = 0;
-  for (size_t i = 0; i < n; i++)
-    sum += candidate[i].weight;
+  double at = 0;
   for (size_t i = 0; i < n; i++) {
-    at += candidate[i].weight;
+    at += sample_get(order, i)->weight;
     if (u * sum < at)
-      return candidate[i].class;
+      return sample_get(order, i)->class;
   }
-  return candidate[n - 1].class;
+  return sample_get(order, n - 1)->class;
 }
 
 int32_t trm_sample(const struct trm_sampling *sampling, const float *scores, size_t n, uint64_t index)
@@ -67,12 +106,16 @@ int32_t trm_sample(const struct trm_sampling *sampling, const float *scores, siz
   for (size_t i = 0; i < n; i++)
     candidate[i] = (struct candidate){.weight = exp(((double)scores[i] - (double)scores[best]) / sampling->temperature),
                                       .class = (int32_t)i};
-  qsort(candidate, n, sizeof *candidate, sample_compare);
-  if (sampling->top_k && sampling->top_k < n)
-    n = sampling->top_k;
-  if (sampling->top_p < 1)
-    n = sample_nucleus(candidate, n, sampling->top_p);
-  const int32_t drawn = sample_draw(candidate, n, sample_uniform(sampling->seed, index));
+  struct sample_order order = {candidate, n, 0};
+  for (size_t i = n / 2; i-- > 0;)
+    sample_sift(candidate, n, i);
+  size_t kept = sampling->top_k && sampling->top_k < n ? sampling->top_k : n;
+  double sum = sample_weight(&order, kept);
+  if (sampling->top_p < 1) {
+    kept = sample_nucleus(&order, kept, sum, sampling->top_p);
+    sum = sample_weight(&order, kept);
+  }
+  const int32_t drawn = sample_draw(&order, kept, sum, sample_uniform(sampling->seed, index));
   trm_free(candidate);
   return drawn;
 }

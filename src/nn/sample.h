@@ -12,5 +12,7 @@ struct trm_sampling {
   uint64_t seed;
 };
 
-/* Draws one of scores (n), n >= 1, as a function of the seed, `index` and the scores. -1 if a score is not finite. */
+/* Draws one of scores (n), n >= 1, as a function of the seed, `index` and the scores: with u in [0, 1) of block (seed,
+ * SAMPLE, 0, index), the first class, of those kept by decreasing score, in a tie the first, whose cumulative
+ * probability is above u. -1 if a score is not finite. Time: n, and log n for each class up to the drawn one. */
 int32_t trm_sample(const struct trm_sampling *sampling, const float *scores, size_t n, uint64_t index);

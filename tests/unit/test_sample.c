@@ -1,7 +1,9 @@
-/* Sampling of tokens: frequencies of many draws, top_k and top_p, ties, and refused settings. */
+/* Sampling of tokens: frequencies of many draws, top_k and top_p, ties, the draws of sorted classes, and scores that are
+ * refused. */
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
+#include "core/random.h"
 #include "nn/sample.h"
 #include "suite.h"
 
@@ -102,6 +104,70 @@ static void test_seed(void)
   CU_ASSERT(same > 150 && same < 400); /* expected share: the sum of squared probabilities, 0.26 */
 }
 
+/* -- the draws of classes that are all sorted */
+
+enum { MANY = 700 };
+
+struct sorted {
+  double weight;
+  int32_t class;
+};
+
+static int sorted_compare(const void *a, const void *b)
+{
+  const struct sorted *x = a, *y = b;
+  if (x->weight != y->weight)
+    return x->weight > y->weight ? -1 : 1;
+  return (x->class > y->class) - (x->class < y->class);
+}
+
+static double sorted_sum(const struct sorted *sorted, size_t n)
+{
+  double sum = 0;
+  for (size_t i = 0; i < n; i++)
+    sum += sorted[i].weight;
+  return sum;
+}
+
+static int32_t sorted_draw(const struct trm_sampling *how, const float scores[MANY], uint64_t index)
+{
+  struct sorted sorted[MANY];
+  uint32_t word[4];
+  size_t n = how->top_k && how->top_k < MANY ? how->top_k : MANY, drawn = 0, kept = 0;
+  for (int i = 0; i < MANY; i++)
+    sorted[i] = (struct sorted){exp((double)scores[i] / how->temperature), i};
+  qsort(sorted, MANY, sizeof *sorted, sorted_compare);
+  const double enough = how->top_p * sorted_sum(sorted, n);
+  while (how->top_p < 1 && kept < n && (kept == 0 || sorted_sum(sorted, kept) < enough))
+    kept++;
+  n = kept ? kept : n;
+  trm_random_block(how->seed, TRM_RANDOM_SAMPLE, 0, index, word);
+  const double u = ldexp((double)((uint64_t)word[0] << 21 | word[1] >> 11), -53) * sorted_sum(sorted, n);
+  while (drawn < n - 1 && sorted_sum(sorted, drawn + 1) <= u)
+    drawn++;
+  return sorted[drawn].class;
+}
+
+static void test_sorted(void)
+{
+  static const struct trm_sampling how[] = {
+    {.temperature = 1, .top_p = 1}, {.temperature = 30, .top_p = 1}, {.temperature = 0.2, .top_p = 1},
+    {.temperature = 2, .top_p = 1, .top_k = 40}, {.temperature = 2, .top_p = 0.9},
+    {.temperature = 9, .top_p = 0.7, .top_k = 300}, {.temperature = 1, .top_p = 1, .top_k = MANY},
+    {.temperature = 1, .top_p = 0, .top_k = 5}, {.temperature = 9, .top_p = 0.999999},
+  };
+  float scores[MANY];
+  for (size_t k = 0; k < sizeof how / sizeof *how; k++)
+    for (uint64_t i = 0; i < 200; i++) {
+      struct trm_sampling seeded = how[k];
+      seeded.seed = k;
+      for (int j = 0; j < MANY; j++) /* every third score is a whole number: ties */
+        scores[j] = j % 3 ? 3 * trm_random_normal(k, TRM_RANDOM_BENCH, (uint32_t)i, (uint64_t)j)
+                          : roundf(3 * trm_random_normal(k, TRM_RANDOM_BENCH, (uint32_t)i, (uint64_t)j));
+      CU_ASSERT_EQUAL(trm_sample(&seeded, scores, MANY, i), sorted_draw(&seeded, scores, i));
+    }
+}
+
 static void test_not_finite(void)
 {
   const struct trm_sampling how = {.temperature = 1, .top_p = 1}, greedy = {.temperature = 0, .top_p = 1};
@@ -124,6 +190,7 @@ int main(void)
     {"top-k", test_top_k},
     {"top-p", test_top_p},
     {"seeds", test_seed},
+    {"the draws of sorted classes", test_sorted},
     {"scores that are not finite", test_not_finite},
     CU_TEST_INFO_NULL,
   };
