@@ -10,6 +10,8 @@ libtrireme_la_SOURCES += \
 	src/train/compatibility.h \
 	src/train/pipeline_schedule.c \
 	src/train/pipeline_schedule.h \
+	src/train/auc.c \
+	src/train/auc.h \
 	src/train/buckets.c \
 	src/train/buckets.h \
 	src/train/buddy.c \

@@ -1,22 +1,14 @@
-/* Measures from scores: sums and counts of each row as it comes, and the AUC from the kept scores. */
+/* Measures from scores: sums and counts of each row as it comes. The AUC: auc.c. */
 #include "train/measures.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
+#include "train/auc.h"
 
-enum { TOP = 5, BINS = 15, MAX_KEPT = 1 << 26 /* elements of 4 bytes, of all ranks */ };
-
-/* Rows whose scores are kept. */
-struct measures_block {
-  struct measures_block *next;
-  size_t rows;
-  int32_t *label;  /* (rows) behind the scores */
-  float scores[];  /* (rows, c) */
-};
+enum { TOP = 5, BINS = 15 };
 
 /* One target value over rows, as summed by Welford (1962). */
 struct measures_moments {
@@ -40,7 +32,7 @@ struct trm_measurement {
   int64_t *confusion;               /* (classes, classes) or NULL */
   struct measures_bins bins;
   double *p;                        /* (classes) of one row */
-  struct measures_block *first;     /* owned */
+  struct trm_auc auc;               /* of the scores that are kept */
   struct measures_moments *value;   /* (c) of targets that are values */
 };
 
@@ -114,7 +106,7 @@ static size_t measures_scores(const struct trm_loss *loss, const struct trm_inpu
 
 static bool measures_keeps(const struct trm_loss *loss, const struct trm_input_spec *spec, size_t rows)
 {
-  return measures_classifies(loss, spec) && rows <= MAX_KEPT / (measures_scores(loss, spec) + 3);
+  return measures_classifies(loss, spec) && trm_auc_fits(measures_scores(loss, spec), rows);
 }
 
 /* cells: of the confusion matrix; 0: it is not counted. */
@@ -149,9 +141,10 @@ struct trm_measurement *trm_measurement_create(const struct trm_loss *loss, cons
   m->probable = strcmp(loss->name, "hinge") != 0;
   m->keeps = measures_keeps(loss, spec, rows);
   if (!m->keeps)
-    trm_info("AUC: left out: %zu rows of %zu scores would take more than %d MiB", rows, m->c, MAX_KEPT >> 18);
+    trm_info("AUC: left out: %zu rows of %zu scores would take more than %d MiB", rows, m->c, TRM_AUC_MIB);
   measures_allocate_counts(m, confusion ? m->classes * m->classes : 0);
   m->p = trm_alloc(m->classes * sizeof *m->p, "measures");
+  m->auc = (struct trm_auc){.c = m->c, .classes = m->classes};
   return m;
 }
 
@@ -159,11 +152,7 @@ void trm_measurement_free(struct trm_measurement *m)
 {
   if (!m)
     return;
-  while (m->first) {
-    struct measures_block *next = m->first->next;
-    trm_free(m->first);
-    m->first = next;
-  }
+  trm_auc_free(&m->auc);
   trm_free(m->count);
   trm_free(m->p);
   trm_free(m->value);
@@ -172,11 +161,9 @@ void trm_measurement_free(struct trm_measurement *m)
 
 size_t trm_measurement_bytes(const struct trm_loss *loss, const struct trm_input_spec *spec, size_t rows, int ranks)
 {
-  const size_t each = (rows + (size_t)ranks - 1) / (size_t)ranks;
   if (spec->tokens || !measures_keeps(loss, spec, rows))
     return 0;
-  return each * (measures_scores(loss, spec) + 1) * sizeof(float) /* blocks */
-         + (each * ((size_t)ranks + 1) + rows) * (sizeof(double) + sizeof(int32_t));
+  return trm_auc_bytes(measures_scores(loss, spec), rows, ranks);
 }
 
 const int64_t *trm_measurement_confusion(const struct trm_measurement *m)
@@ -244,18 +231,6 @@ static void measures_add_value(struct measures_moments *v, double score, double 
   v->squared += error * error;
 }
 
-static void measures_keep(struct trm_measurement *m, size_t rows, const float *scores, const int32_t *label)
-{
-  const size_t n = rows * m->c;
-  struct measures_block *block = trm_alloc(sizeof *block + n * sizeof(float) + rows * sizeof(int32_t), "scores");
-  block->rows = rows;
-  block->next = m->first;
-  block->label = (int32_t *)(block->scores + n);
-  memcpy(block->scores, scores, n * sizeof *scores);
-  memcpy(block->label, label, rows * sizeof *label);
-  m->first = block;
-}
-
 void trm_measurement_add(struct trm_measurement *m, size_t rows, const float *scores, const int32_t *target_class,
                          const float *target_value)
 {
@@ -273,7 +248,7 @@ void trm_measurement_add(struct trm_measurement *m, size_t rows, const float *sc
     measures_add_class(m, scores + i * m->c, (size_t)label[i]);
   }
   if (m->keeps)
-    measures_keep(m, rows, scores, label);
+    trm_auc_keep(&m->auc, rows, scores, label);
   trm_free(label);
 }
 
@@ -320,155 +295,6 @@ void trm_measurement_add_pass(void *measurement, const struct trm_loss_call *cal
   trm_free(target);
 }
 
-/* -- the area under the ROC curve: the fraction of pairs, of a row of the class and one of another, in which the first
- * has the higher probability; pairs of equal ones count half (Hanley and McNeil 1982). Every rank has the sorted
- * probabilities of the rows of each class, and looks up those of its own rows in the other classes. */
-
-struct measures_area {
-  double *sorted;  /* (rows of these classes) probabilities of a class's own rows, class by class */
-  size_t *begin;   /* (classes + 1) */
-  int64_t *wins;   /* (classes) twice the pairs */
-};
-
-static int measures_compare(const void *a, const void *b)
-{
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* Of two classes, class 0 has the same area as class 1: it is left out. */
-static size_t measures_first_class(const struct trm_measurement *m)
-{
-  return m->classes == 2;
-}
-
-/* Sets m->p to what orders the rows of each class. */
-static void measures_order(struct trm_measurement *m, const float *scores)
-{
-  if (m->c == 1)
-    m->p[1] = (double)scores[0];
-  else
-    trm_predicted_probabilities(scores, m->c, m->p);
-}
-
-/* Collective. Gathers the probabilities of each class's own rows and sorts them. */
-static void measures_gather(struct trm_measurement *m, struct trm_comm *comm, struct measures_area *area)
-{
-  int64_t rows = 0, n = 0;
-  for (const struct measures_block *b = m->first; b; b = b->next)
-    rows += (int64_t)b->rows;
-  comm->ops->allreduce(comm, &rows, 1, TRM_INT64, TRM_MAX);
-  const size_t each = (size_t)rows, all = each * (size_t)comm->size;
-  double *own = trm_alloc((each + all) * sizeof *own, "probabilities"), *gathered = own + each;
-  int32_t *class = trm_alloc((each + all) * sizeof *class, "classes"), *gathered_class = class + each;
-  for (const struct measures_block *b = m->first; b; b = b->next)
-    for (size_t i = 0; i < b->rows; i++) {
-      measures_order(m, b->scores + i * m->c);
-      own[n] = m->p[b->label[i]];
-      class[n++] = b->label[i];
-    }
-  for (; n < rows; n++) {
-    own[n] = 0;
-    class[n] = -1;
-  }
-  comm->ops->allgather(comm, own, gathered, each, TRM_DOUBLE);
-  comm->ops->allgather(comm, class, gathered_class, each, TRM_INT32);
-  area->begin[0] = 0;
-  for (size_t k = 0; k < m->classes; k++)
-    area->begin[k + 1] = area->begin[k] + (size_t)m->support[k];
-  area->sorted = trm_alloc((area->begin[m->classes] + 1) * sizeof *area->sorted, "probabilities");
-  for (size_t i = 0; i < all; i++)
-    if (gathered_class[i] >= 0)
-      area->sorted[area->begin[gathered_class[i]]++] = gathered[i];
-  for (size_t k = m->classes; k > 0; k--) /* they have moved to the ends */
-    area->begin[k] = area->begin[k - 1];
-  area->begin[0] = 0;
-  for (size_t k = 0; k < m->classes; k++)
-    qsort(area->sorted + area->begin[k], (size_t)m->support[k], sizeof *area->sorted, measures_compare);
-  trm_free(own);
-  trm_free(class);
-}
-
-/* Returns the number of sorted values below x, or with `equal` up to it. */
-static size_t measures_below(const double *sorted, size_t n, double x, bool equal)
-{
-  size_t low = 0;
-  while (low < n) {
-    const size_t middle = (low + n) / 2;
-    if (sorted[middle] < x || (equal && sorted[middle] == x))
-      low = middle + 1;
-    else
-      n = middle;
-  }
-  return low;
-}
-
-static void measures_count_wins(struct trm_measurement *m, const struct measures_area *area)
-{
-  for (const struct measures_block *b = m->first; b; b = b->next)
-    for (size_t i = 0; i < b->rows; i++) {
-      measures_order(m, b->scores + i * m->c);
-      for (size_t k = measures_first_class(m); k < m->classes; k++) {
-        const double *sorted = area->sorted + area->begin[k];
-        const size_t n = (size_t)m->support[k];
-        if ((size_t)b->label[i] != k)
-          area->wins[k] += (int64_t)(2 * n - measures_below(sorted, n, m->p[k], false) -
-                                     measures_below(sorted, n, m->p[k], true));
-      }
-    }
-}
-
-/* Collective. */
-static double measures_auc(struct trm_measurement *m, struct trm_comm *comm)
-{
-  struct measures_area area = {.begin = trm_alloc((m->classes + 1) * sizeof *area.begin, "classes"),
-                               .wins = trm_alloc(m->classes * sizeof *area.wins, "pairs")};
-  double sum = 0;
-  int areas = 0;
-  measures_gather(m, comm, &area);
-  measures_count_wins(m, &area);
-  comm->ops->allreduce(comm, area.wins, m->classes, TRM_INT64, TRM_SUM);
-  for (size_t k = measures_first_class(m); k < m->classes; k++) {
-    const double own = (double)m->support[k], others = (double)m->count[0] - own;
-    if (own > 0 && others > 0) {
-      sum += (double)area.wins[k] / (2 * own * others);
-      areas++;
-    }
-  }
-  trm_free(area.sorted);
-  trm_free(area.begin);
-  trm_free(area.wins);
-  return areas > 0 ? sum / areas : NAN;
-}
-
-/* The ranks of a virtual network are in one process: the first computes the AUC with the rows of all. Collective. */
-static double measures_auc_of_process(struct trm_measurement *m, struct trm_comm *comm)
-{
-  struct trm_measurement **all = trm_alloc((size_t)comm->size * sizeof *all, "measures");
-  double auc = NAN;
-  comm->ops->allgather(comm, &m, all, sizeof m, TRM_BYTE);
-  for (int rank = 1; rank < comm->size && comm->rank == 0; rank++)
-    while (all[rank]->first) {
-      struct measures_block *block = all[rank]->first;
-      all[rank]->first = block->next;
-      block->next = m->first;
-      m->first = block;
-    }
-  if (comm->rank == 0)
-    auc = measures_auc(m, trm_comm_self());
-  comm->ops->broadcast(comm, &auc, 1, TRM_DOUBLE, 0);
-  trm_free(all);
-  return auc;
-}
-
-static double measures_auc_of_ranks(struct trm_measurement *m, struct trm_comm *comm)
-{
-  struct trm_comm *process = comm->ops->split_node(comm, TRM_SHARE_PROCESS);
-  const bool one = process->size == comm->size && comm->size > 1;
-  process->ops->release(process);
-  return one ? measures_auc_of_process(m, comm) : measures_auc(m, comm);
-}
-
 /* -- results */
 
 static double measures_f1_macro(const struct trm_measurement *m)
@@ -504,7 +330,7 @@ static void measures_end_classes(struct trm_measurement *m, struct trm_comm *com
   measures->value[TRM_TOP5] = m->classes > TOP ? (double)m->count[1] / rows : NAN;
   measures->value[TRM_F1_MACRO] = measures_f1_macro(m);
   measures->value[TRM_F1_MICRO] = right / rows;
-  measures->value[TRM_AUC] = m->keeps ? measures_auc_of_ranks(m, comm) : NAN;
+  measures->value[TRM_AUC] = m->keeps ? trm_auc_end(&m->auc, m->support, comm) : NAN;
   measures->value[TRM_ECE] = m->probable ? error / rows : NAN;
 }
 

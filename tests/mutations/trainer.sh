@@ -53,9 +53,9 @@ mutation 'confusion: transposed' src/train/measures.c \
   's/confusion\[class \* m->classes \+ predicted\]/confusion[predicted * m->classes + class]/' test_measures 1
 mutation 'predicted class of one score' src/train/measures.c 's/return scores\[0\] > 0;/return scores[0] >= 0;/' \
   test_trainer:predicted 1
-mutation 'measures: ties of the AUC' src/train/measures.c \
-  's/measures_below\(sorted, n, m->p\[k\], true\)/measures_below(sorted, n, m->p[k], false)/' test_measures 1
-mutation 'measures: classes without rows' src/train/measures.c 's/if \(own > 0 && others > 0\)/if (others > 0)/' \
+mutation 'measures: ties of the AUC' src/train/auc.c \
+  's/auc_below\(sorted, n, area->p\[k\], true\)/auc_below(sorted, n, area->p[k], false)/' test_measures 1
+mutation 'measures: classes without rows' src/train/auc.c 's/if \(own > 0 && others > 0\)/if (others > 0)/' \
   test_measures 1
 mutation 'measures: the end of a bin' src/train/measures.c 's/p > \(bin \+ 1\) \* width/p >= (bin + 1) * width/' \
   test_measures 1
