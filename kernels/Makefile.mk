@@ -2,6 +2,11 @@
 libtrireme_la_SOURCES += \
 	kernels/cpu/activation.c \
 	kernels/cpu/attention.c \
+	kernels/cpu/attention.h \
+	kernels/cpu/attention_avx2.c \
+	kernels/cpu/attention_avx512.c \
+	kernels/cpu/attention_kernel.h \
+	kernels/cpu/attention_products.c \
 	kernels/cpu/batch_norm.c \
 	kernels/cpu/conv.c \
 	kernels/cpu/conv.h \

@@ -4,20 +4,25 @@
  * work item is a strip in forward and a head in backward, since the strips of a head add to the gradients of the same
  * keys and values. So no sum depends on the number of threads.
  *
+ * float32: micro-kernels compute the products (attention.h) where the processor has them and a head has whole vectors;
+ * the keys, and in backward the values, of a head are transposed first, so that rows of them are read in place.
+ *
  * bfloat16: scores, exponentials and sums are float32; exponentials and the scores' gradients are rounded where they
  * are factors of products, as the queries, keys, values and dy are. Of these a head's are copied to rows without gaps:
  * oneDNN's products of such are faster. */
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/math.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
 
 #define STRIP 64
 
 struct attention {
   const struct trm_attention *shape;
   const struct trm_blas_ops *blas;
+  const struct attention_kernels *kernels; /* NULL: products by blas */
   enum trm_value_type type;
   const void *qkv; /* (B, T, 3, H, E) */
   void *y;         /* (B, T - first, H, E) */
@@ -29,19 +34,35 @@ struct attention {
   size_t strips;   /* per head */
 };
 
+static float attention_factor(const struct trm_attention *shape)
+{
+  return 1 / sqrtf((float)shape->head_dim);
+}
+
 /* A thread's part of the scratch memory. */
 struct tiles {
-  float *s, *ds;    /* (queries, keys) of a strip: scores, gradient of the probabilities */
-  void *p, *dp;     /* (queries, keys) values: factors of products; float32: s and ds themselves */
+  float *s, *ds;    /* (queries, ld) of a strip: scores, gradient of the probabilities */
+  void *p, *dp;     /* (queries, ld) values: factors of products; float32: s and ds themselves */
+  float *k_t, *v_t; /* (E, ld_t) of a head for the micro-kernels: transposed keys, times alpha, and values */
   float *q, *k, *v; /* bfloat16: sums of products, (STRIP, E), (T, E), (T, E) */
   trm_bf16 *copies; /* bfloat16: (5, T, E) queries, keys, values, y, dy of a head */
 };
 
+/* Returns the leading dimension of n scores: an odd number of whole lanes, so that a column's elements are in different
+ * sets of a cache. */
+static size_t attention_ld(size_t n)
+{
+  return ((n + CPU_LANES - 1) / CPU_LANES | 1) * CPU_LANES;
+}
+
 static struct tiles attention_tiles(const struct attention *it)
 {
-  const size_t scores = STRIP * it->shape->t, e = it->shape->head_dim;
+  const size_t e = it->shape->head_dim, ld_t = attention_ld(it->shape->t), scores = STRIP * ld_t;
   float *s = it->scratch + (size_t)cpu_thread() * it->per_thread, *q = s + 3 * scores;
 
+  if (it->kernels)
+    return (struct tiles){.s = s, .ds = s + scores, .p = s, .dp = s + scores, .k_t = s + 2 * scores,
+                          .v_t = s + 2 * scores + e * ld_t};
   if (it->type == TRM_VALUES_F32)
     return (struct tiles){.s = s, .ds = s + scores, .p = s, .dp = s + scores};
   return (struct tiles){.s = s, .ds = s + scores, .p = s + 2 * scores, .dp = (trm_bf16 *)(s + 2 * scores) + scores,
@@ -52,7 +73,8 @@ static struct tiles attention_tiles(const struct attention *it)
 /* Arrays of a head that are read, (T, E) each. */
 struct head {
   const void *q, *k, *v, *y, *dy;
-  size_t ld, ld_y; /* of y and dy */
+  size_t ld, ld_y;        /* of y and dy */
+  const float *k_t, *v_t; /* as of struct tiles; NULL: products by blas */
 };
 
 /* Returns the head's rows of an array, which begin at element `at`: in place, or their copy. */
@@ -74,44 +96,41 @@ static struct head attention_head(const struct attention *it, const struct tiles
   const size_t q = b * t * 3 * d + h * e, y = b * t * d + h * e;
   const bool copied = it->type == TRM_VALUES_BF16;
   trm_bf16 *copies = tiles->copies;
+  const size_t ld_t = attention_ld(t);
 
+  if (tiles->k_t)
+    it->kernels->transpose((const float *)it->qkv + q + d, t, e, 3 * d, attention_factor(it->shape), tiles->k_t, ld_t);
+  if (tiles->v_t && it->dy)
+    it->kernels->transpose((const float *)it->qkv + q + 2 * d, t, e, 3 * d, 1, tiles->v_t, ld_t);
   return (struct head){.q = attention_rows(it, it->qkv, q, 3 * d, copies),
                        .k = attention_rows(it, it->qkv, q + d, 3 * d, copies + t * e),
                        .v = attention_rows(it, it->qkv, q + 2 * d, 3 * d, copies + 2 * t * e),
                        .y = it->dy ? attention_rows(it, it->y, y, d, copies + 3 * t * e) : NULL,
                        .dy = it->dy ? attention_rows(it, it->dy, y, d, copies + 4 * t * e) : NULL,
-                       .ld = copied ? e : 3 * d, .ld_y = copied ? e : d};
+                       .ld = copied ? e : 3 * d, .ld_y = copied ? e : d, .k_t = tiles->k_t, .v_t = tiles->v_t};
 }
 
-/* A strip: its queries, and the keys that they attend to. */
-struct strip {
-  size_t first, queries, keys;
-};
-
-static struct strip attention_strip(const struct trm_attention *shape, size_t number)
+static struct attention_strip attention_strip(const struct attention *it, size_t number)
 {
+  const struct trm_attention *shape = it->shape;
   const size_t first = shape->first + number * STRIP, end = shape->t - first < STRIP ? shape->t : first + STRIP;
+  const size_t keys = shape->causal ? end : shape->t;
 
-  return (struct strip){first, end - first, shape->causal ? end : shape->t};
+  return (struct attention_strip){first, end - first, keys, it->kernels ? attention_ld(keys) : keys, shape->causal};
 }
 
 /* Returns the number of keys that query i of the strip attends to. */
-static size_t attention_keys_seen(const struct trm_attention *shape, const struct strip *strip, size_t i)
+static size_t attention_keys_seen(const struct trm_attention *shape, const struct attention_strip *strip, size_t i)
 {
   return shape->causal ? strip->first + i + 1 : strip->keys;
 }
 
 /* Returns n rounded up to whole lanes: loops over so many keys have no remainder, masked ones are overwritten. */
-static size_t attention_lanes_end(const struct strip *strip, size_t n)
+static size_t attention_lanes_end(const struct attention_strip *strip, size_t n)
 {
   const size_t end = (n + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
 
-  return end < strip->keys ? end : strip->keys;
-}
-
-static float attention_factor(const struct trm_attention *shape)
-{
-  return 1 / sqrtf((float)shape->head_dim);
+  return end < strip->ld ? end : strip->ld;
 }
 
 /* The factor of the scores in their product: 1 for bfloat16, which oneDNN would scale in a pass of its own, and the
@@ -121,9 +140,54 @@ static float attention_alpha(const struct attention *it)
   return it->type == TRM_VALUES_F32 ? attention_factor(it->shape) : 1;
 }
 
+/* -- products of a strip */
+
+/* S (queries, keys; ld) = alpha * A (queries, E; lda) times the transposed B (keys, E); b_t: that times alpha, for the
+ * micro-kernels. */
+static void attention_scores(const struct attention *it, const struct attention_strip *strip, const struct head *head,
+                             float alpha, const void *a, size_t lda, const void *b, const float *b_t, float *s)
+{
+  const size_t e = it->shape->head_dim;
+
+  if (it->kernels)
+    attention_multiply_scores(it->kernels, strip, e, a, lda, b_t, attention_ld(it->shape->t), s);
+  else
+    it->blas->gemm(&(struct trm_gemm){
+      .transpose_b = true, .m = strip->queries, .n = strip->keys, .k = e, .alpha = alpha, .a = a, .lda = lda, .b = b,
+      .ldb = head->ld, .c = s, .ldc = strip->ld, .type_ab = it->type});
+}
+
+/* C (queries, E; ldc) = P (queries, keys; ld) times B (keys, E). */
+static void attention_sum_keys(const struct attention *it, const struct attention_strip *strip, const struct head *head,
+                               const void *p, const void *b, float *c, size_t ldc)
+{
+  const size_t e = it->shape->head_dim;
+
+  if (it->kernels)
+    attention_multiply_keys(it->kernels, strip, e, p, b, head->ld, c, ldc);
+  else
+    it->blas->gemm(&(struct trm_gemm){
+      .m = strip->queries, .n = e, .k = strip->keys, .alpha = 1, .a = p, .lda = strip->ld, .b = b, .ldb = head->ld,
+      .c = c, .ldc = ldc, .type_ab = it->type});
+}
+
+/* C (keys, E; ldc) = the transposed P (queries, keys; ld) times B (queries, E; ldb), added to C if `adds`. */
+static void attention_sum_queries(const struct attention *it, const struct attention_strip *strip, const void *p,
+                                  const void *b, size_t ldb, float *c, size_t ldc, bool adds)
+{
+  const size_t e = it->shape->head_dim;
+
+  if (it->kernels)
+    attention_multiply_queries(it->kernels, strip, e, p, b, ldb, c, ldc, adds);
+  else
+    it->blas->gemm(&(struct trm_gemm){
+      .transpose_a = true, .m = strip->keys, .n = e, .k = strip->queries, .alpha = 1, .a = p, .lda = strip->ld, .b = b,
+      .ldb = ldb, .beta = adds, .c = c, .ldc = ldc, .type_ab = it->type});
+}
+
 /* Turns s (queries, keys) from scores into exponentials, 0 where masked, which p has as values; sets row (queries,
  * 2). */
-CPU_CLONES static void attention_strip_exp(const struct attention *it, const struct strip *strip,
+CPU_CLONES static void attention_strip_exp(const struct attention *it, const struct attention_strip *strip,
                                            const struct tiles *tiles, float *row)
 {
   const struct trm_attention *shape = it->shape;
@@ -131,7 +195,7 @@ CPU_CLONES static void attention_strip_exp(const struct attention *it, const str
   const float factor = it->type == TRM_VALUES_F32 ? 1 : attention_factor(shape);
   float *s = tiles->s;
 
-  for (size_t i = 0; i < strip->queries; i++, s += strip->keys, row += 2) {
+  for (size_t i = 0; i < strip->queries; i++, s += strip->ld, row += 2) {
     const size_t n = attention_keys_seen(shape, strip, i), end = attention_lanes_end(strip, n);
     const float maximum = cpu_lane_maximum(TRM_VALUES_F32, s, n) * factor;
     double total = 0;
@@ -143,14 +207,14 @@ CPU_CLONES static void attention_strip_exp(const struct attention *it, const str
       total += cpu_lane_sum(s + low, n - low < CPU_BLOCK ? n - low : CPU_BLOCK);
     for (size_t j = n; j < strip->keys; j++)
       s[j] = 0;
-    cpu_write(it->type, s, cpu_at(it->type, tiles->p, i * strip->keys), strip->keys);
+    cpu_write(it->type, s, cpu_at(it->type, tiles->p, i * strip->ld), strip->keys);
     row[0] = maximum;
     row[1] = (float)(1 / total);
   }
 }
 
 /* Multiplies the strip's rows of y (queries, ld) by 1 / sum; they begin at element `at` of the call's y. */
-CPU_CLONES static void attention_strip_scale(const struct attention *it, const struct strip *strip, float *y, size_t ld,
+CPU_CLONES static void attention_strip_scale(const struct attention *it, const struct attention_strip *strip, float *y, size_t ld,
                                              const float *row, size_t at)
 {
   const size_t e = it->shape->head_dim;
@@ -175,20 +239,16 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
 
   for (size_t item = low; item < high; item++) {
     const size_t number = item / it->strips, b = number / shape->heads, h = number % shape->heads;
-    const struct strip strip = attention_strip(shape, item % it->strips);
+    const struct attention_strip strip = attention_strip(it, item % it->strips);
     const size_t to = strip.first - shape->first, at = (b * computed + to) * d + h * e, ld = tiles.q ? e : d;
     float *y = tiles.q ? tiles.q : (float *)it->y + at, *row = it->row + 2 * (number * computed + to);
 
     if (item == low || to == 0)
       head = attention_head(it, &tiles, b, h);
-    it->blas->gemm(&(struct trm_gemm){
-      .transpose_b = true, .m = strip.queries, .n = strip.keys, .k = e, .alpha = attention_alpha(it),
-      .a = cpu_at(it->type, head.q, strip.first * head.ld), .lda = head.ld, .b = head.k, .ldb = head.ld, .c = tiles.s,
-      .ldc = strip.keys, .type_ab = it->type});
+    attention_scores(it, &strip, &head, attention_alpha(it), cpu_at(it->type, head.q, strip.first * head.ld), head.ld,
+                     head.k, head.k_t, tiles.s);
     attention_strip_exp(it, &strip, &tiles, row);
-    it->blas->gemm(&(struct trm_gemm){
-      .m = strip.queries, .n = e, .k = strip.keys, .alpha = 1, .a = tiles.p, .lda = strip.keys, .b = head.v,
-      .ldb = head.ld, .c = y, .ldc = ld, .type_ab = it->type});
+    attention_sum_keys(it, &strip, &head, tiles.p, head.v, y, ld);
     attention_strip_scale(it, &strip, y, ld, row, at);
   }
 }
@@ -232,19 +292,19 @@ CPU_BODY_BY_TYPE(attention_query, attention)
 
 /* Turns p (queries, keys) from scaled scores into probabilities, and dp (queries, keys) from the gradient of the
  * probabilities into that of the products q k. */
-CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p,
+CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct attention_strip *strip, float *p,
                                                 float *dp, const float *row)
 {
   const float factor = attention_factor(shape);
   float term[CPU_BLOCK];
 
-  for (size_t i = 0; i < strip->queries; i++, p += strip->keys, dp += strip->keys, row += 2) {
-    const size_t n = attention_keys_seen(shape, strip, i);
+  for (size_t i = 0; i < strip->queries; i++, p += strip->ld, dp += strip->ld, row += 2) {
+    const size_t n = attention_keys_seen(shape, strip, i), end = attention_lanes_end(strip, n);
     const float maximum = row[0], scale = row[1];
     double total = 0;
 
     for (size_t low = 0; low < n; low += CPU_BLOCK) {
-      const size_t width = n - low < CPU_BLOCK ? n - low : CPU_BLOCK;
+      const size_t width = end - low < CPU_BLOCK ? end - low : CPU_BLOCK;
       float *prob = p + low;
       const float *dprob = dp + low;
 
@@ -253,11 +313,11 @@ CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shap
         prob[j] = math_exp(prob[j] - maximum) * scale;
         term[j] = prob[j] * dprob[j];
       }
-      total += cpu_lane_sum(term, width);
+      total += cpu_lane_sum(term, n - low < width ? n - low : width);
     }
     const float mean = (float)total;
 #pragma omp simd
-    for (size_t j = 0; j < n; j++)
+    for (size_t j = 0; j < end; j++)
       dp[j] = p[j] * (dp[j] - mean) * factor;
     for (size_t j = n; j < strip->keys; j++)
       p[j] = dp[j] = 0;
@@ -266,7 +326,7 @@ CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shap
 
 /* The same of bfloat16, in one pass: the sum of p * dp over a row is that of dy * y, with y rounded; y, dy: (queries,
  * E). */
-CPU_CLONES static void attention_strip_gradient_bf16(const struct trm_attention *shape, const struct strip *strip,
+CPU_CLONES static void attention_strip_gradient_bf16(const struct trm_attention *shape, const struct attention_strip *strip,
                                                      const struct tiles *tiles, const float *row, const trm_bf16 *y,
                                                      const trm_bf16 *dy)
 {
@@ -274,7 +334,7 @@ CPU_CLONES static void attention_strip_gradient_bf16(const struct trm_attention 
 
   for (size_t i = 0; i < strip->queries; i++, row += 2, y += shape->head_dim, dy += shape->head_dim) {
     const size_t n = attention_keys_seen(shape, strip, i), end = attention_lanes_end(strip, n);
-    const size_t first = i * strip->keys;
+    const size_t first = i * strip->ld;
     const float maximum = row[0], scale = row[1], *s = tiles->s + first, *ds = tiles->ds + first;
     trm_bf16 *p = (trm_bf16 *)tiles->p + first, *dp = (trm_bf16 *)tiles->dp + first;
     float *term = tiles->q;
@@ -305,38 +365,28 @@ CPU_CLONES static void attention_round(const struct attention *it, const float *
 }
 
 /* Adds the strip to dk and dv, and computes its dq; q: the element of qkv where head `number` begins. */
-static void attention_backward_strip(const struct attention *it, const struct strip *strip, const struct tiles *tiles,
+static void attention_backward_strip(const struct attention *it, const struct attention_strip *strip, const struct tiles *tiles,
                                      const struct head *head, size_t number, size_t q)
 {
   const size_t e = it->shape->head_dim, d = it->shape->heads * e, t = it->shape->t, ld = tiles->q ? e : 3 * d;
-  const size_t q_first = q + strip->first * 3 * d, y_first = strip->first * head->ld_y, keys = strip->keys;
+  const size_t q_first = q + strip->first * 3 * d, y_first = strip->first * head->ld_y;
   const void *q_strip = cpu_at(it->type, head->q, strip->first * head->ld);
   const void *dy_strip = cpu_at(it->type, head->dy, y_first);
   const float *row = it->row + 2 * (number * t + strip->first);
   /* the last strip attends to all keys: it comes first, and overwrites */
-  const float beta = strip->first + strip->queries == t ? 0 : 1;
+  const bool adds = strip->first + strip->queries < t;
   float *dq = tiles->q ? tiles->q : (float *)it->dqkv + q_first, *dk = tiles->q ? tiles->k : (float *)it->dqkv + q + d;
   float *dv = tiles->q ? tiles->v : dk + d;
 
-  it->blas->gemm(&(struct trm_gemm){
-    .transpose_b = true, .m = strip->queries, .n = keys, .k = e, .alpha = attention_alpha(it), .a = q_strip,
-    .lda = head->ld, .b = head->k, .ldb = head->ld, .c = tiles->s, .ldc = keys, .type_ab = it->type});
-  it->blas->gemm(&(struct trm_gemm){
-    .transpose_b = true, .m = strip->queries, .n = keys, .k = e, .alpha = 1, .a = dy_strip, .lda = head->ld_y,
-    .b = head->v, .ldb = head->ld, .c = tiles->ds, .ldc = keys, .type_ab = it->type});
+  attention_scores(it, strip, head, attention_alpha(it), q_strip, head->ld, head->k, head->k_t, tiles->s);
+  attention_scores(it, strip, head, 1, dy_strip, head->ld_y, head->v, head->v_t, tiles->ds);
   if (it->type == TRM_VALUES_F32)
     attention_strip_gradient(it->shape, strip, tiles->s, tiles->ds, row);
   else
     attention_strip_gradient_bf16(it->shape, strip, tiles, row, (const trm_bf16 *)head->y + y_first, dy_strip);
-  it->blas->gemm(&(struct trm_gemm){
-    .transpose_a = true, .m = keys, .n = e, .k = strip->queries, .alpha = 1, .a = tiles->p, .lda = keys,
-    .b = dy_strip, .ldb = head->ld_y, .beta = beta, .c = dv, .ldc = ld, .type_ab = it->type});
-  it->blas->gemm(&(struct trm_gemm){
-    .transpose_a = true, .m = keys, .n = e, .k = strip->queries, .alpha = 1, .a = tiles->dp, .lda = keys,
-    .b = q_strip, .ldb = head->ld, .beta = beta, .c = dk, .ldc = ld, .type_ab = it->type});
-  it->blas->gemm(&(struct trm_gemm){
-    .m = strip->queries, .n = e, .k = keys, .alpha = 1, .a = tiles->dp, .lda = keys, .b = head->k, .ldb = head->ld,
-    .c = dq, .ldc = ld, .type_ab = it->type});
+  attention_sum_queries(it, strip, tiles->p, dy_strip, head->ld_y, dv, ld, adds);
+  attention_sum_queries(it, strip, tiles->dp, q_strip, head->ld, dk, ld, adds);
+  attention_sum_keys(it, strip, head, tiles->dp, head->k, dq, ld);
   attention_round(it, dq, strip->queries, q_first);
 }
 
@@ -352,7 +402,7 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
     const struct head head = attention_head(it, &tiles, b, h);
 
     for (size_t i = it->strips; i-- > 0;) {
-      const struct strip strip = attention_strip(shape, i);
+      const struct attention_strip strip = attention_strip(it, i);
 
       attention_backward_strip(it, &strip, &tiles, &head, number, q);
     }
@@ -363,15 +413,27 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
   }
 }
 
+/* Returns the micro-kernels for the call's products: float32 ones, not those that blas rounds; NULL: none fit. */
+static const struct attention_kernels *attention_kernels_for(const struct trm_device *device,
+                                                             const struct attention *it)
+{
+  const struct attention_kernels *kernels = ((const struct cpu_state *)device->impl)->attention;
+  const bool fits = kernels && it->shape->head_dim % kernels->lanes == 0;
+
+  return fits && it->type == TRM_VALUES_F32 && device->blas->matmul == TRM_MATMUL_F32 ? kernels : NULL;
+}
+
 /* Runs a loop with scratch memory; its products stay in the calling thread. */
 static void attention_run(struct trm_device *device, struct attention *it, size_t items, size_t strips, cpu_body *body)
 {
   const struct trm_attention *shape = it->shape;
   const double work = (double)strips * STRIP * (double)shape->t * (double)shape->head_dim;
+  const size_t e = shape->head_dim, ld_t = attention_ld(shape->t), scores = STRIP * ld_t;
 
   it->blas = device->blas;
-  it->per_thread = it->type == TRM_VALUES_F32 ? 2 * STRIP * shape->t
-                                              : 3 * STRIP * shape->t + (STRIP + 5 * shape->t) * shape->head_dim;
+  it->kernels = attention_kernels_for(device, it);
+  it->per_thread = it->type == TRM_VALUES_F32 ? 2 * scores + (it->kernels ? 2 * e * ld_t : 0)
+                                              : 3 * scores + (STRIP + 5 * shape->t) * e;
   it->scratch = cpu_scratch(device, (size_t)device->threads * it->per_thread * sizeof(float));
   if (device->blas->set_serial)
     device->blas->set_serial(true);

@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "core/status.h"
 #include "kernels/composed_kernels.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/conv.h"
 #include "kernels/cpu/conv_onednn.h"
 #include "kernels/host_kernels.h"
@@ -29,6 +30,10 @@ static int cpu_open(struct trm_device *device, int index, int threads, const str
   while (!(*conv)->supported())
     conv++;
   state->conv = *conv;
+  const struct attention_kernels *const *attention = attention_kernels_table;
+  while (*attention && !(*attention)->supported())
+    attention++;
+  state->attention = *attention;
   return TRM_OK;
 }
 

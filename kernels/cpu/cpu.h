@@ -172,10 +172,12 @@ CPU_INLINE float cpu_lane_maximum(enum trm_value_type type, const void *x, size_
   return maximum;
 }
 
+struct attention_kernels;
 struct conv_kernels;
 struct conv_library;
 
 struct cpu_state {
+  const struct attention_kernels *attention; /* for this processor (attention.h); NULL: none */
   const struct conv_kernels *conv; /* for this processor (conv.h) */
   struct conv_library *library;    /* oneDNN's convolutions (conv_onednn.h); NULL: none yet */
   void *scratch; /* grows, kept until the device is closed */

@@ -1,0 +1,55 @@
+/* Attention in float32: products of a strip by micro-kernels. Private to kernels/cpu.
+ *
+ * A strip is some queries of one head with all the keys that they attend to. Its products are small, and where the
+ * scores are masked only a part of each is needed: a library copies both factors, and computes all. Here B is read in
+ * place, and tiles of C that the mask leaves out are skipped. Each element of C is summed in order, one term after the
+ * other. */
+#pragma once
+
+#include "kernels/cpu/cpu.h"
+
+/* C (rows, columns) = A (rows, k) times B (k, columns), added to C if `adds`; columns rounded up to whole vectors. */
+struct attention_tile {
+  const float *a; /* element (i, j) is a[i * row + j * step] */
+  size_t row, step;
+  const float *b;
+  size_t ldb;
+  float *c;
+  size_t ldc;
+  size_t rows, columns, k; /* at least 1 */
+  bool adds;
+};
+
+struct attention_kernels {
+  const char *name;
+  bool (*supported)(void); /* on this processor */
+  size_t rows, columns, lanes; /* the largest tile; floats of a vector */
+  void (*tile)(const struct attention_tile *it);
+  /* to (columns, rows; ld_to) = factor times the transposed from (rows, columns; ld), columns a multiple of lanes */
+  void (*transpose)(const float *from, size_t rows, size_t columns, size_t ld, float factor, float *to, size_t ld_to);
+};
+
+extern const struct attention_kernels attention_avx512, attention_avx2; /* only for x86-64 */
+/* Best first, ends with NULL: none may be supported. */
+extern const struct attention_kernels *const attention_kernels_table[];
+
+/* A strip: its queries, and the keys that they attend to; causal: query i the first + i + 1 first ones. */
+struct attention_strip {
+  size_t first, queries, keys;
+  size_t ld; /* of its scores, at least keys, rounded up to whole vectors */
+  bool causal;
+};
+
+/* S (queries, keys; ld) = A (queries, E; lda) times B (E, keys; ldb), where queries see keys. B and S have rows of whole
+ * vectors. E: a multiple of lanes, here and below. */
+void attention_multiply_scores(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+                               const float *a, size_t lda, const float *b, size_t ldb, float *s);
+
+/* C (queries, E; ldc) = S (queries, keys; ld) times B (keys, E; ldb); S is 0 where masked. */
+void attention_multiply_keys(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+                             const float *s, const float *b, size_t ldb, float *c, size_t ldc);
+
+/* C (keys, E; ldc) = transposed S (queries, keys; ld) times B (queries, E; ldb), added to C if `adds`; S is 0 where
+ * masked. */
+void attention_multiply_queries(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+                                const float *s, const float *b, size_t ldb, float *c, size_t ldc, bool adds);

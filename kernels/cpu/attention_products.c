@@ -1,0 +1,84 @@
+/* Products of a strip in tiles (contract: attention.h). */
+#include "kernels/cpu/attention.h"
+
+/* Keys whose values stay in the first cache while all queries of a strip are multiplied with them. */
+#define KEYS 64
+
+const struct attention_kernels *const attention_kernels_table[] = {
+#ifdef __x86_64__
+  &attention_avx512, &attention_avx2,
+#endif
+  NULL};
+
+static size_t attention_min(size_t a, size_t b)
+{
+  return a < b ? a : b;
+}
+
+/* Returns the number of keys that the queries before `end` see. */
+static size_t attention_seen(const struct attention_strip *strip, size_t end)
+{
+  return strip->causal ? strip->first + end : strip->keys;
+}
+
+/* Computes C (rows, n) in tiles of all rows; tile: what they have in common. */
+static void attention_tiles_of_rows(const struct attention_kernels *kernels, struct attention_tile *tile,
+                                    const float *b, float *c, size_t n)
+{
+  for (size_t j = 0; j < n; j += kernels->columns) {
+    tile->b = b + j;
+    tile->c = c + j;
+    tile->columns = attention_min(n - j, kernels->columns);
+    kernels->tile(tile);
+  }
+}
+
+void attention_multiply_scores(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+                               const float *a, size_t lda, const float *b, size_t ldb, float *s)
+{
+  struct attention_tile tile = {.row = lda, .step = 1, .ldb = ldb, .ldc = strip->ld, .k = e};
+
+  for (size_t j = 0; j < strip->keys; j += kernels->columns)
+    for (size_t i = 0; i < strip->queries; i += kernels->rows) {
+      tile.rows = attention_min(strip->queries - i, kernels->rows);
+      const size_t seen = attention_seen(strip, i + tile.rows);
+
+      tile.a = a + i * lda;
+      if (seen > j)
+        attention_tiles_of_rows(kernels, &tile, b + j, s + i * strip->ld + j, attention_min(seen - j, kernels->columns));
+    }
+}
+
+void attention_multiply_keys(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+                             const float *s, const float *b, size_t ldb, float *c, size_t ldc)
+{
+  struct attention_tile tile = {.row = strip->ld, .step = 1, .ldb = ldb, .ldc = ldc};
+
+  for (size_t j = 0; j < strip->keys; j += KEYS)
+    for (size_t i = 0; i < strip->queries; i += kernels->rows) {
+      tile.rows = attention_min(strip->queries - i, kernels->rows);
+      const size_t seen = attention_seen(strip, i + tile.rows);
+
+      tile.a = s + i * strip->ld + j;
+      tile.adds = j > 0;
+      if (seen > j) {
+        tile.k = attention_min(seen - j, KEYS);
+        attention_tiles_of_rows(kernels, &tile, b + j * ldb, c + i * ldc, e);
+      }
+    }
+}
+
+void attention_multiply_queries(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+                                const float *s, const float *b, size_t ldb, float *c, size_t ldc, bool adds)
+{
+  struct attention_tile tile = {.row = 1, .step = strip->ld, .ldb = ldb, .ldc = ldc, .adds = adds};
+
+  for (size_t j = 0; j < strip->keys; j += kernels->rows) {
+    const size_t first = strip->causal && j > strip->first ? j - strip->first : 0; /* query that sees key j */
+
+    tile.rows = attention_min(strip->keys - j, kernels->rows);
+    tile.a = s + first * strip->ld + j;
+    tile.k = strip->queries - first;
+    attention_tiles_of_rows(kernels, &tile, b + first * ldb, c + j * ldc, e);
+  }
+}
