@@ -42,8 +42,8 @@ CPU_INLINE float activation_relu(float x)
   return x <= 0.0f ? 0.0f : x;
 }
 
-CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_activation_forward *it, size_t low,
-                                   size_t high)
+CPU_INLINE void activation_forward_step(enum trm_value_type type, const struct trm_activation_forward *it, size_t low,
+                                        size_t high)
 {
   const void *in = it->x;
   void *y = it->y;
@@ -102,10 +102,19 @@ CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_ac
   }
 }
 
+CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_activation_forward *it, size_t low,
+                                   size_t high)
+{
+  for (size_t i = low; i < high; i += CPU_STEP) {
+    cpu_prefetch(type, it->x, i + CPU_AHEAD, CPU_STEP);
+    activation_forward_step(type, it, i, high - i < CPU_STEP ? high : i + CPU_STEP);
+  }
+}
+
 CPU_BODY_BY_TYPE(activation_forward, trm_activation_forward)
 
-CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_activation_backward *it, size_t low,
-                                    size_t high)
+CPU_INLINE void activation_backward_step(enum trm_value_type type, const struct trm_activation_backward *it, size_t low,
+                                         size_t high)
 {
   const void *in = it->x, *out = it->y, *dy = it->dy;
   void *dx = it->dx;
@@ -165,6 +174,18 @@ CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_a
     for (size_t i = low; i < high; i++)
       cpu_set(type, dx, i, cpu_value(type, dy, i) * it->slope);
     break;
+  }
+}
+
+CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_activation_backward *it, size_t low,
+                                    size_t high)
+{
+  const bool by_input = it->kind == TRM_GELU || it->kind == TRM_GELU_TANH || it->kind == TRM_SILU;
+
+  for (size_t i = low; i < high; i += CPU_STEP) {
+    cpu_prefetch(type, by_input ? it->x : it->y, i + CPU_AHEAD, CPU_STEP);
+    cpu_prefetch(type, it->dy, i + CPU_AHEAD, CPU_STEP);
+    activation_backward_step(type, it, i, high - i < CPU_STEP ? high : i + CPU_STEP);
   }
 }
 

@@ -116,7 +116,26 @@ static struct attention_strip attention_strip(const struct attention *it, size_t
   const size_t first = shape->first + number * STRIP, end = shape->t - first < STRIP ? shape->t : first + STRIP;
   const size_t keys = shape->causal ? end : shape->t;
 
-  return (struct attention_strip){first, end - first, keys, it->kernels ? attention_ld(keys) : keys, shape->causal};
+  return (struct attention_strip){
+    .first = first, .queries = end - first, .keys = keys, .ld = it->kernels ? attention_ld(keys) : keys,
+    .causal = shape->causal};
+}
+
+/* Returns the rows of the strip's positions in the head after head `number`, of some arrays: `parts` of the `all` that
+ * `values` (B, T, all, H, E) has, from element `at` of a position on. */
+static struct attention_prefetch attention_next_head(const struct attention *it, const struct attention_strip *strip,
+                                                     size_t number, const void *values, size_t all, size_t at,
+                                                     size_t parts)
+{
+  const struct trm_attention *shape = it->shape;
+  const size_t next = number + 1, d = shape->heads * shape->head_dim;
+  const size_t position = next / shape->heads * shape->t + strip->first;
+
+  if (!it->kernels || next == shape->b * shape->heads)
+    return (struct attention_prefetch){.rows = 0};
+  return (struct attention_prefetch){
+    .first = (const float *)values + position * all * d + at + next % shape->heads * shape->head_dim,
+    .rows = strip->queries, .ld = all * d, .parts = parts, .part = d};
 }
 
 /* Returns the number of keys that query i of the strip attends to. */
@@ -144,7 +163,7 @@ static float attention_alpha(const struct attention *it)
 
 /* S (queries, keys; ld) = alpha * A (queries, E; lda) times the transposed B (keys, E); b_t: that times alpha, for the
  * micro-kernels. */
-static void attention_scores(const struct attention *it, const struct attention_strip *strip, const struct head *head,
+static void attention_scores(const struct attention *it, struct attention_strip *strip, const struct head *head,
                              float alpha, const void *a, size_t lda, const void *b, const float *b_t, float *s)
 {
   const size_t e = it->shape->head_dim;
@@ -158,7 +177,7 @@ static void attention_scores(const struct attention *it, const struct attention_
 }
 
 /* C (queries, E; ldc) = P (queries, keys; ld) times B (keys, E). */
-static void attention_sum_keys(const struct attention *it, const struct attention_strip *strip, const struct head *head,
+static void attention_sum_keys(const struct attention *it, struct attention_strip *strip, const struct head *head,
                                const void *p, const void *b, float *c, size_t ldc)
 {
   const size_t e = it->shape->head_dim;
@@ -172,7 +191,7 @@ static void attention_sum_keys(const struct attention *it, const struct attentio
 }
 
 /* C (keys, E; ldc) = the transposed P (queries, keys; ld) times B (queries, E; ldb), added to C if `adds`. */
-static void attention_sum_queries(const struct attention *it, const struct attention_strip *strip, const void *p,
+static void attention_sum_queries(const struct attention *it, struct attention_strip *strip, const void *p,
                                   const void *b, size_t ldb, float *c, size_t ldc, bool adds)
 {
   const size_t e = it->shape->head_dim;
@@ -214,8 +233,8 @@ CPU_CLONES static void attention_strip_exp(const struct attention *it, const str
 }
 
 /* Multiplies the strip's rows of y (queries, ld) by 1 / sum; they begin at element `at` of the call's y. */
-CPU_CLONES static void attention_strip_scale(const struct attention *it, const struct attention_strip *strip, float *y, size_t ld,
-                                             const float *row, size_t at)
+CPU_CLONES static void attention_strip_scale(const struct attention *it, const struct attention_strip *strip, float *y,
+                                             size_t ld, const float *row, size_t at)
 {
   const size_t e = it->shape->head_dim;
 
@@ -239,15 +258,17 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
 
   for (size_t item = low; item < high; item++) {
     const size_t number = item / it->strips, b = number / shape->heads, h = number % shape->heads;
-    const struct attention_strip strip = attention_strip(it, item % it->strips);
+    struct attention_strip strip = attention_strip(it, item % it->strips);
     const size_t to = strip.first - shape->first, at = (b * computed + to) * d + h * e, ld = tiles.q ? e : d;
     float *y = tiles.q ? tiles.q : (float *)it->y + at, *row = it->row + 2 * (number * computed + to);
 
     if (item == low || to == 0)
       head = attention_head(it, &tiles, b, h);
+    strip.ahead = attention_next_head(it, &strip, number, it->qkv, 3, 0, 2);
     attention_scores(it, &strip, &head, attention_alpha(it), cpu_at(it->type, head.q, strip.first * head.ld), head.ld,
                      head.k, head.k_t, tiles.s);
     attention_strip_exp(it, &strip, &tiles, row);
+    strip.ahead = attention_next_head(it, &strip, number, it->qkv, 3, 2 * d, 1);
     attention_sum_keys(it, &strip, &head, tiles.p, head.v, y, ld);
     attention_strip_scale(it, &strip, y, ld, row, at);
   }
@@ -271,7 +292,7 @@ CPU_INLINE void attention_query(enum trm_value_type type, const struct attention
       y[i] = 0;
     }
     for (size_t j = 0; j < t; j++)
-      s[j] = cpu_lane_product(type, q, cpu_at(type, k, j * 3 * d), e);
+      s[j] = cpu_lane_product(TRM_VALUES_F32, q, type, cpu_at(type, k, j * 3 * d), e);
     const float maximum = cpu_lane_maximum(TRM_VALUES_F32, s, t);
 #pragma omp simd
     for (size_t j = 0; j < t; j++)
@@ -290,69 +311,44 @@ CPU_INLINE void attention_query(enum trm_value_type type, const struct attention
 }
 CPU_BODY_BY_TYPE(attention_query, attention)
 
-/* Turns p (queries, keys) from scaled scores into probabilities, and dp (queries, keys) from the gradient of the
- * probabilities into that of the products q k. */
-CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct attention_strip *strip, float *p,
-                                                float *dp, const float *row)
+/* Sets p (queries, keys) to the probabilities, and dp to the gradient of the products q k, from the scores s and the
+ * gradient of the probabilities, ds. The sum of p * ds over a row is that of dy * y (Dao et al. 2022, appendix B); y,
+ * dy: (queries, E; ld_y). */
+CPU_INLINE void attention_strip_slopes(enum trm_value_type type, const struct attention *it,
+                                       const struct attention_strip *strip, const struct tiles *tiles, const float *row,
+                                       const void *y, const void *dy, size_t ld_y)
 {
-  const float factor = attention_factor(shape);
-  float term[CPU_BLOCK];
+  const float factor = attention_factor(it->shape), factor_of_scores = type == TRM_VALUES_F32 ? 1 : factor;
 
-  for (size_t i = 0; i < strip->queries; i++, p += strip->ld, dp += strip->ld, row += 2) {
-    const size_t n = attention_keys_seen(shape, strip, i), end = attention_lanes_end(strip, n);
-    const float maximum = row[0], scale = row[1];
-    double total = 0;
-
-    for (size_t low = 0; low < n; low += CPU_BLOCK) {
-      const size_t width = end - low < CPU_BLOCK ? end - low : CPU_BLOCK;
-      float *prob = p + low;
-      const float *dprob = dp + low;
+  for (size_t i = 0; i < strip->queries; i++, row += 2) {
+    const size_t n = attention_keys_seen(it->shape, strip, i), end = attention_lanes_end(strip, n);
+    const size_t first = i * strip->ld, at = i * ld_y;
+    const float maximum = row[0], scale = row[1], *s = tiles->s + first, *ds = tiles->ds + first;
+    const float mean = cpu_lane_product(type, cpu_at(type, y, at), type, cpu_at(type, dy, at), it->shape->head_dim);
+    void *p = cpu_at(type, tiles->p, first), *dp = cpu_at(type, tiles->dp, first);
 
 #pragma omp simd
-      for (size_t j = 0; j < width; j++) {
-        prob[j] = math_exp(prob[j] - maximum) * scale;
-        term[j] = prob[j] * dprob[j];
-      }
-      total += cpu_lane_sum(term, n - low < width ? n - low : width);
+    for (size_t j = 0; j < end; j++) {
+      const float prob = math_exp(s[j] * factor_of_scores - maximum) * scale, slope = prob * (ds[j] - mean) * factor;
+
+      cpu_set(type, p, j, prob);
+      cpu_set(type, dp, j, slope);
     }
-    const float mean = (float)total;
-#pragma omp simd
-    for (size_t j = 0; j < end; j++)
-      dp[j] = p[j] * (dp[j] - mean) * factor;
-    for (size_t j = n; j < strip->keys; j++)
-      p[j] = dp[j] = 0;
+    for (size_t j = n; j < strip->keys; j++) {
+      cpu_set(type, p, j, 0);
+      cpu_set(type, dp, j, 0);
+    }
   }
 }
 
-/* The same of bfloat16, in one pass: the sum of p * dp over a row is that of dy * y, with y rounded; y, dy: (queries,
- * E). */
-CPU_CLONES static void attention_strip_gradient_bf16(const struct trm_attention *shape, const struct attention_strip *strip,
-                                                     const struct tiles *tiles, const float *row, const trm_bf16 *y,
-                                                     const trm_bf16 *dy)
+CPU_CLONES static void attention_strip_gradient(const struct attention *it, const struct attention_strip *strip,
+                                                const struct tiles *tiles, const float *row, const void *y,
+                                                const void *dy, size_t ld_y)
 {
-  const float factor = attention_factor(shape);
-
-  for (size_t i = 0; i < strip->queries; i++, row += 2, y += shape->head_dim, dy += shape->head_dim) {
-    const size_t n = attention_keys_seen(shape, strip, i), end = attention_lanes_end(strip, n);
-    const size_t first = i * strip->ld;
-    const float maximum = row[0], scale = row[1], *s = tiles->s + first, *ds = tiles->ds + first;
-    trm_bf16 *p = (trm_bf16 *)tiles->p + first, *dp = (trm_bf16 *)tiles->dp + first;
-    float *term = tiles->q;
-
-#pragma omp simd
-    for (size_t j = 0; j < shape->head_dim; j++)
-      term[j] = trm_bf16_value(y[j]) * trm_bf16_value(dy[j]);
-    const float mean = cpu_lane_sum(term, shape->head_dim);
-#pragma omp simd
-    for (size_t j = 0; j < end; j++) {
-      const float prob = math_exp(s[j] * factor - maximum) * scale;
-
-      p[j] = trm_bf16_round(prob);
-      dp[j] = trm_bf16_round(prob * (ds[j] - mean) * factor);
-    }
-    for (size_t j = n; j < strip->keys; j++)
-      p[j] = dp[j] = 0;
-  }
+  if (it->type == TRM_VALUES_F32)
+    attention_strip_slopes(TRM_VALUES_F32, it, strip, tiles, row, y, dy, ld_y);
+  else
+    attention_strip_slopes(TRM_VALUES_BF16, it, strip, tiles, row, y, dy, ld_y);
 }
 
 /* Rounds rows of sums (rows, E) to values (rows, 3, H, E) from element `at` on. */
@@ -365,8 +361,8 @@ CPU_CLONES static void attention_round(const struct attention *it, const float *
 }
 
 /* Adds the strip to dk and dv, and computes its dq; q: the element of qkv where head `number` begins. */
-static void attention_backward_strip(const struct attention *it, const struct attention_strip *strip, const struct tiles *tiles,
-                                     const struct head *head, size_t number, size_t q)
+static void attention_backward_strip(const struct attention *it, struct attention_strip *strip,
+                                     const struct tiles *tiles, const struct head *head, size_t number, size_t q)
 {
   const size_t e = it->shape->head_dim, d = it->shape->heads * e, t = it->shape->t, ld = tiles->q ? e : 3 * d;
   const size_t q_first = q + strip->first * 3 * d, y_first = strip->first * head->ld_y;
@@ -378,13 +374,14 @@ static void attention_backward_strip(const struct attention *it, const struct at
   float *dq = tiles->q ? tiles->q : (float *)it->dqkv + q_first, *dk = tiles->q ? tiles->k : (float *)it->dqkv + q + d;
   float *dv = tiles->q ? tiles->v : dk + d;
 
+  strip->ahead = attention_next_head(it, strip, number, it->qkv, 3, 0, 2);
   attention_scores(it, strip, head, attention_alpha(it), q_strip, head->ld, head->k, head->k_t, tiles->s);
+  strip->ahead = attention_next_head(it, strip, number, it->qkv, 3, 2 * d, 1);
   attention_scores(it, strip, head, 1, dy_strip, head->ld_y, head->v, head->v_t, tiles->ds);
-  if (it->type == TRM_VALUES_F32)
-    attention_strip_gradient(it->shape, strip, tiles->s, tiles->ds, row);
-  else
-    attention_strip_gradient_bf16(it->shape, strip, tiles, row, (const trm_bf16 *)head->y + y_first, dy_strip);
+  attention_strip_gradient(it, strip, tiles, row, cpu_at(it->type, head->y, y_first), dy_strip, head->ld_y);
+  strip->ahead = attention_next_head(it, strip, number, it->dy, 1, 0, 1);
   attention_sum_queries(it, strip, tiles->p, dy_strip, head->ld_y, dv, ld, adds);
+  strip->ahead = attention_next_head(it, strip, number, it->y, 1, 0, 1);
   attention_sum_queries(it, strip, tiles->dp, q_strip, head->ld, dk, ld, adds);
   attention_sum_keys(it, strip, head, tiles->dp, head->k, dq, ld);
   attention_round(it, dq, strip->queries, q_first);
@@ -402,7 +399,7 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
     const struct head head = attention_head(it, &tiles, b, h);
 
     for (size_t i = it->strips; i-- > 0;) {
-      const struct attention_strip strip = attention_strip(it, i);
+      struct attention_strip strip = attention_strip(it, i);
 
       attention_backward_strip(it, &strip, &tiles, &head, number, q);
     }

@@ -33,23 +33,30 @@ extern const struct attention_kernels attention_avx512, attention_avx2; /* only 
 /* Best first, ends with NULL: none may be supported. */
 extern const struct attention_kernels *const attention_kernels_table[];
 
+/* Rows of E floats in `parts` arrays, which are `part` floats apart: those that are yet to be fetched. */
+struct attention_prefetch {
+  const float *first;
+  size_t rows, ld, parts, part;
+};
+
 /* A strip: its queries, and the keys that they attend to; causal: query i the first + i + 1 first ones. */
 struct attention_strip {
   size_t first, queries, keys;
   size_t ld; /* of its scores, at least keys, rounded up to whole vectors */
   bool causal;
+  struct attention_prefetch ahead; /* rows of the next head, which the next product fetches into a cache */
 };
 
-/* S (queries, keys; ld) = A (queries, E; lda) times B (E, keys; ldb), where queries see keys. B and S have rows of whole
- * vectors. E: a multiple of lanes, here and below. */
-void attention_multiply_scores(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+/* S (queries, keys; ld) = A (queries, E; lda) times B (E, keys; ldb), where queries see keys. B and S have rows of
+ * whole vectors. E: a multiple of lanes, here and below. */
+void attention_multiply_scores(const struct attention_kernels *kernels, struct attention_strip *strip, size_t e,
                                const float *a, size_t lda, const float *b, size_t ldb, float *s);
 
 /* C (queries, E; ldc) = S (queries, keys; ld) times B (keys, E; ldb); S is 0 where masked. */
-void attention_multiply_keys(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+void attention_multiply_keys(const struct attention_kernels *kernels, struct attention_strip *strip, size_t e,
                              const float *s, const float *b, size_t ldb, float *c, size_t ldc);
 
 /* C (keys, E; ldc) = transposed S (queries, keys; ld) times B (queries, E; ldb), added to C if `adds`; S is 0 where
  * masked. */
-void attention_multiply_queries(const struct attention_kernels *kernels, const struct attention_strip *strip, size_t e,
+void attention_multiply_queries(const struct attention_kernels *kernels, struct attention_strip *strip, size_t e,
                                 const float *s, const float *b, size_t ldb, float *c, size_t ldc, bool adds);

@@ -75,6 +75,20 @@ CPU_INLINE void cpu_write(enum trm_value_type type, const float *place, void *va
     to[i] = trm_bf16_round(place[i]);
 }
 
+/* Fetches values into the caches. A loop with much arithmetic for each value has few reads in progress, and the
+ * processor's own prefetching is late for it: it runs in steps of CPU_STEP values, and fetches those CPU_AHEAD
+ * further, which may be beyond the array. */
+#define CPU_STEP 64
+#define CPU_AHEAD 512
+CPU_INLINE void cpu_prefetch(enum trm_value_type type, const void *values, size_t at, size_t n)
+{
+  enum { LINE = 64 };
+  const char *first = cpu_at(type, values, at);
+
+  for (size_t i = 0; i < n * trm_value_bytes(type); i += LINE)
+    __builtin_prefetch(first + i);
+}
+
 /* Defines NAME_body of the inline function NAME (type, arguments, low, high), whose arguments have a type. */
 #define CPU_BODY_BY_TYPE(name, arguments)                                       \
   CPU_CLONES static void name##_body(const void *call, size_t low, size_t high) \
@@ -113,7 +127,8 @@ CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
 }
 
 /* The same of the products a * b. */
-CPU_INLINE float cpu_lane_product(enum trm_value_type type, const float *a, const void *b, size_t n)
+CPU_INLINE float cpu_lane_product(enum trm_value_type type_a, const void *a, enum trm_value_type type_b, const void *b,
+                                  size_t n)
 {
   float lane[CPU_LANES] = {0};
   size_t i = 0;
@@ -121,9 +136,9 @@ CPU_INLINE float cpu_lane_product(enum trm_value_type type, const float *a, cons
   for (; i + CPU_LANES <= n; i += CPU_LANES)
 #pragma omp simd
     for (size_t l = 0; l < CPU_LANES; l++)
-      lane[l] += a[i + l] * cpu_value(type, b, i + l);
+      lane[l] += cpu_value(type_a, a, i + l) * cpu_value(type_b, b, i + l);
   for (size_t l = 0; i + l < n; l++)
-    lane[l] += a[i + l] * cpu_value(type, b, i + l);
+    lane[l] += cpu_value(type_a, a, i + l) * cpu_value(type_b, b, i + l);
   return cpu_lane_sum(lane, CPU_LANES);
 }
 
@@ -164,8 +179,10 @@ CPU_INLINE float cpu_lane_maximum(enum trm_value_type type, const void *x, size_
 
         lane[l] = value > lane[l] ? value : lane[l];
       }
-    for (size_t l = 0; l < CPU_LANES; l++)
-      maximum = lane[l] > maximum ? lane[l] : maximum;
+    for (int width = CPU_LANES / 2; width > 0; width /= 2)
+      for (int l = 0; l < width; l++)
+        lane[l] = lane[l + width] > lane[l] ? lane[l + width] : lane[l];
+    maximum = lane[0];
   }
   for (; i < n; i++)
     maximum = cpu_value(type, x, i) > maximum ? cpu_value(type, x, i) : maximum;

@@ -70,6 +70,7 @@ void embedding_bad_token(struct trm_device *device);
 void embedding_parts(struct trm_device *device);
 void attention_reference(struct trm_device *device);
 void attention_causal(struct trm_device *device);
+void attention_every_processor(void); /* the same of the CPU's micro-kernels, and without them */
 void rotary_reference(struct trm_device *device);
 void swiglu_reference(struct trm_device *device);
 

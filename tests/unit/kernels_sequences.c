@@ -7,6 +7,8 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "kernels.h"
+#include "kernels/cpu/attention.h"
+#include "support/pretend_device.h"
 
 static double *doubles(size_t n)
 {
@@ -312,7 +314,7 @@ void attention_reference(struct trm_device *device)
   static const struct trm_attention shapes[] = {
     {0, 5, 2, 4, true, 0},   {1, 1, 1, 1, true, 0},    {2, 3, 1, 2, true, 0},    {3, 17, 2, 5, true, 0},
     {1, 64, 3, 8, true, 0},  {2, 65, 1, 16, true, 0},  {1, 150, 2, 64, true, 0}, {1, 300, 1, 12, true, 0},
-    {2, 70, 3, 8, false, 0}, {1, 129, 2, 3, false, 0}};
+    {2, 70, 3, 8, false, 0}, {1, 129, 2, 3, false, 0}, {2, 131, 2, 48, false, 0}, {1, 75, 2, 80, true, 0}};
 
   for (size_t s = 0; s < COUNT(shapes); s++) {
     attention_check(device, &shapes[s], 1);
@@ -323,7 +325,7 @@ void attention_reference(struct trm_device *device)
 /* Causality: outputs do not depend on later positions, bit for bit. */
 void attention_causal(struct trm_device *device)
 {
-  enum { T = 100, H = 2, E = 8, D = H * E, CUT = 71 };
+  enum { T = 100, H = 2, E = 16, D = H * E, CUT = 71 };
   const struct trm_attention a = {1, T, H, E, true, 0};
   float *qkv = host_random(T * 3 * D, 1);
   float *y = device_nan(device, T * D), *row = device_nan(device, 2 * H * T);
@@ -336,6 +338,31 @@ void attention_causal(struct trm_device *device)
   device->ops->attention_forward(device, &(struct trm_attention_forward){
     .shape = a, .qkv = device_floats(device, qkv, T * 3 * D), .y = y, .row = row});
   check_same("attention looks back", read_floats(device, y, CUT * D), before, CUT * D);
+}
+
+static const struct attention_kernels *attention_kind;
+
+static void attention_one_kind(struct trm_device *device)
+{
+  struct trm_device *const cpu[] = {trm_device_host(device),
+                                    device->host_memory ? device : pretend_device_cpu(device)};
+  for (int i = 0; i < 2; i++)
+    ((struct cpu_state *)cpu[i]->impl)->attention = attention_kind;
+  attention_reference(device);
+  attention_causal(device);
+}
+
+void attention_every_processor(void)
+{
+  if (on_other_device())
+    return;
+  for (int k = 0; attention_kernels_table[k]; k++)
+    if (attention_kernels_table[k]->supported()) {
+      attention_kind = attention_kernels_table[k];
+      on_devices(attention_one_kind);
+    }
+  attention_kind = NULL; /* products by the library */
+  on_devices(attention_one_kind);
 }
 
 /* -- rotary positions, swiglu */

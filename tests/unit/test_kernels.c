@@ -310,6 +310,7 @@ int main(void)
     {"embedding sharded by vocabulary", test_embedding_parts},
     {"attention against double", test_attention_reference},
     {"attention is causal", test_attention_causal},
+    {"attention by every instruction set", attention_every_processor},
     {"rotary positions against double", test_rotary_reference},
     {"swiglu against double", test_swiglu_reference},
     {"sums in the fixed tree", test_sum_tree},
