@@ -41,7 +41,8 @@ CPU_INLINE double loss_row_distance(enum trm_value_type type, const void *z, con
 #pragma omp simd
     for (size_t j = 0; j < width; j++)
       term[j] = maximum - cpu_value(type, z, low + j);
-    total += weight ? cpu_lane_product(TRM_VALUES_F32, weight + low, term, width) : cpu_lane_sum(term, width);
+    total += weight ? cpu_lane_product(TRM_VALUES_F32, weight + low, TRM_VALUES_F32, term, width)
+                    : cpu_lane_sum(term, width);
   }
   return total;
 }
