@@ -33,6 +33,8 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/sparse_sgd.c \
 	kernels/cpu/update.c \
 	kernels/cpu/values.c \
+	kernels/cpu/vector_avx2.h \
+	kernels/cpu/vector_avx512.h \
 	kernels/cpu/vector_product.c \
 	kernels/composed_kernels.c \
 	kernels/composed_kernels.h \

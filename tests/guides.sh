@@ -23,12 +23,6 @@ chmod +x tools/*
 configuration() { printf '%s\n' "${@:2}" "run: {dir: runs/${1%.yaml}, seed: 1, overwrite: yes}" > "$1"; }
 quiet() { "$@" > setup.log 2>&1 || { cat setup.log; fail "$*"; }; }
 
-# array FILE SHAPE VALUES BYTES: bytes as an array of NumPy, which repeats the text
-array() {
-  { printf '\x93NUMPY\x01\x00v\x00'; printf "%-117s\n" "{'descr': '|u1', 'fortran_order': False, 'shape': $2, }"
-    yes "$4" | tr -d '\n' | head -c "$3"; } > "$1"
-}
-
 # mnist FOLDER: 512 and 256 images as the files of MNIST
 mnist() {
   local part n
@@ -45,8 +39,8 @@ mnist() {
 # prepare_GUIDE: the files; before_GUIDE COMMAND: what the text says between commands
 prepare_fine-tuning() {
   letters
-  array x.npy '(16, 3, 32, 32)' 49152 'pixels '
-  array y.npy '(16,)' 16 0
+  numpy_bytes x.npy '(16, 3, 32, 32)' "$(yes 'pixels ' | tr -d '\n' | head -c 49152)"
+  numpy_bytes y.npy '(16,)' 0000000000000000
   quiet trireme data import npy x.npy y.npy --out=images.h5
   configuration config.yaml 'model: resnet18' 'data: {file: images.h5}' 'train: {batch: 8}'
   configuration gpt2.yaml 'model: gpt layers=2 heads=2 dim=32 context=16' 'data: {file: text.h5}' 'train: {batch: 8}'
@@ -101,11 +95,6 @@ prepare_10-identities() {
   digits 600 100 && mv digits.h5 fashion.h5 && cp "$top_srcdir/experiments/10-identities/config.yaml" .
 }
 
-# commands FILE: the indented ones that start the program, one a line; a trailing \ continues the line
-commands() {
-  sed -n 's/^    //p' "$1" | sed -e ':a' -e '/\\$/N; s/ *\\\n */ /; ta' | grep -E '^(trireme|mpiexec|srun|sbatch) '
-}
-
 # elsewhere COMMAND: prints what it needs that is not here, or the test that runs it
 elsewhere() {
   case $1 in
@@ -123,7 +112,7 @@ while read -r file least <&4; do
   [ "$guide" != README ] || guide=$(basename "$(dirname "$file")")
   mkdir "$work/$guide" && cd "$work/$guide" || exit 99
   "prepare_$guide"
-  commands "$top_srcdir/$file" > commands.txt
+  commands "$top_srcdir/$file" | grep -E '^(trireme|mpiexec|srun|sbatch) ' > commands.txt
   [ "$(wc -l < commands.txt)" -ge "$least" ] || fail "$file: only $(wc -l < commands.txt) commands"
   while IFS= read -r command <&3; do
     if reason=$(elsewhere "$command"); then

@@ -69,6 +69,14 @@ letters() {
   "$TRIREME" data import text text.txt --out=text.h5 > import.log 2>&1 || { cat import.log; fail "data import text"; }
 }
 
+# numpy_bytes FILE SHAPE BYTES: an array of NumPy of unsigned bytes, with escapes of printf
+numpy_bytes() {
+  { printf '\x93NUMPY\x01\x00v\x00'; printf "%-117s\n" "{'descr': '|u1', 'fortran_order': False, 'shape': $2, }"
+    printf '%b' "$3"; } > "$1"
+}
+# commands FILE: the lines that are indented by four spaces, in a page; a trailing \ continues the line
+commands() { sed -n 's/^    //p' "$1" | sed -e ':a' -e '/\\$/N; s/ *\\\n */ /; ta'; }
+
 # try N NAME OPTION...: trains config.yaml on N ranks in run directory NAME; returns the status. run: must succeed.
 try() {
   local n=$1 name=$2

@@ -32,13 +32,9 @@ awk 'BEGIN { for (i = 0; i < 40000; i++) printf "%s%s", substr("abcdefghij klmno
 sed 's,runs/quickstart,runs/config,' experiments/quickstart/config.yaml > CONFIG.yaml
 
 # What docs/everyday.md assumes: a table, arrays, and, with libraries for them, pictures.
-array() { # array FILE SHAPE BYTES: bytes as an array of NumPy
-  { printf '\x93NUMPY\x01\x00v\x00'; printf "%-117s\n" "{'descr': '|u1', 'fortran_order': False, 'shape': $2, }"
-    printf '%b' "$3"; } > "$1"
-}
-array x.npy '(6, 4)' abcdefghijklmnopqrstuvwx
-array y.npy '(6,)' 010101
-array labels.npy '(6, 3)' '\0\1\0\1\1\0\0\0\1\1\1\1\0\0\0\1\0\1'
+numpy_bytes x.npy '(6, 4)' abcdefghijklmnopqrstuvwx
+numpy_bytes y.npy '(6,)' 010101
+numpy_bytes labels.npy '(6, 3)' '\0\1\0\1\1\0\0\0\1\1\1\1\0\0\0\1\0\1'
 awk 'BEGIN { print "size,color,kind"
              for (i = 0; i < 80; i++)
                printf "%s,%s,%s\n", i % 9 == 8 ? "" : i * 37 % 100, i % 3 ? "red" : "blue", i % 2 ? "a" : "b" }' > table.csv
@@ -52,9 +48,7 @@ typed() {
   pass "$1"
 }
 
-# Commands are indented by four spaces; a trailing \ continues the line.
-sed -n 's/^    //p' README.md | sed -e ':a' -e '/\\$/N; s/\\\n */ /; ta' |
-  grep -E '^(export|\./bootstrap|trireme|mpiexec|man|make) ' > commands.txt
+commands README.md | grep -E '^(export|\./bootstrap|trireme|mpiexec|man|make) ' > commands.txt
 [ "$(wc -l < commands.txt)" -ge 15 ] || fail "README.md: only $(wc -l < commands.txt) commands"
 while IFS= read -r command <&3; do
   case $command in

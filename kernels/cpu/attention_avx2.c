@@ -2,7 +2,7 @@
 #include "kernels/cpu/attention.h"
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include "kernels/cpu/vector_avx2.h"
 
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
@@ -11,15 +11,8 @@
 #pragma GCC target("avx2,fma")
 #endif
 
-#define V __m256
-#define LANES 8
 #define ROWS 6
 #define VECTORS 2
-#define V_ZERO() _mm256_setzero_ps()
-#define V_SET1(f) _mm256_set1_ps(f)
-#define V_LOAD(p) _mm256_loadu_ps(p)
-#define V_STORE(p, v) _mm256_storeu_ps(p, v)
-#define V_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 
 #include "kernels/cpu/attention_kernel.h"
 
@@ -29,10 +22,5 @@
 #pragma GCC pop_options
 #endif
 
-static bool attention_avx2_supported(void)
-{
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-const struct attention_kernels attention_avx2 = ATTENTION_KERNELS("avx2", attention_avx2_supported);
+const struct attention_kernels attention_avx2 = ATTENTION_KERNELS("avx2", vector_supported);
 #endif

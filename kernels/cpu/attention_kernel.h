@@ -6,39 +6,33 @@
  *   V_FMA(a,b,c)  a * b + c, one rounding
  *   ROWS, VECTORS   ROWS * VECTORS accumulators, VECTORS of B and one more fit into the registers
  */
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 CPU_INLINE void attention_kernel_run(const struct attention_tile *it, const int vectors)
 {
   const float *a = it->a, *b = it->b;
   size_t row[ROWS]; /* rows beyond the tile's are the last one again, which is computed and stored as often */
   V sum[ROWS][VECTORS];
 
-  UNROLL for (size_t i = 0; i < ROWS; i++)
+  CPU_UNROLL for (size_t i = 0; i < ROWS; i++)
     row[i] = i < it->rows ? i : it->rows - 1;
-  UNROLL for (int i = 0; i < ROWS; i++)
-    UNROLL for (int v = 0; v < vectors; v++)
+  CPU_UNROLL for (int i = 0; i < ROWS; i++)
+    CPU_UNROLL for (int v = 0; v < vectors; v++)
       sum[i][v] = it->adds ? V_LOAD(it->c + row[i] * it->ldc + v * LANES) : V_ZERO();
-  UNROLL for (int i = 0; i < ROWS; i++)
+  CPU_UNROLL for (int i = 0; i < ROWS; i++)
     row[i] *= it->row;
   for (size_t k = it->k; k > 0; k--, a += it->step, b += it->ldb) {
     V factor[VECTORS];
 
-    UNROLL for (int v = 0; v < vectors; v++)
+    CPU_UNROLL for (int v = 0; v < vectors; v++)
       factor[v] = V_LOAD(b + v * LANES);
-    UNROLL for (int i = 0; i < ROWS; i++) {
+    CPU_UNROLL for (int i = 0; i < ROWS; i++) {
       const V x = V_SET1(a[row[i]]);
 
-      UNROLL for (int v = 0; v < vectors; v++)
+      CPU_UNROLL for (int v = 0; v < vectors; v++)
         sum[i][v] = V_FMA(x, factor[v], sum[i][v]);
     }
   }
-  UNROLL for (size_t i = 0; i < ROWS; i++)
-    UNROLL for (int v = 0; v < vectors; v++)
+  CPU_UNROLL for (size_t i = 0; i < ROWS; i++)
+    CPU_UNROLL for (int v = 0; v < vectors; v++)
       V_STORE(it->c + (i < it->rows ? i : it->rows - 1) * it->ldc + v * LANES, sum[i][v]);
 }
 

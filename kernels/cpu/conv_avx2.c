@@ -2,7 +2,7 @@
 #include "kernels/cpu/conv.h"
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include "kernels/cpu/vector_avx2.h"
 
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
@@ -11,18 +11,11 @@
 #pragma GCC target("avx2,fma")
 #endif
 
-#define V __m256
-#define LANES 8
 #define UNITS 4
 #define VECTORS 3
 #define ROWS 4
 #define TAPS 3
-#define V_ZERO() _mm256_setzero_ps()
-#define V_SET1(f) _mm256_set1_ps(f)
-#define V_LOAD(p) _mm256_loadu_ps(p)
 #define V_LOAD2(p, q) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1)
-#define V_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define V_STORE(p, v) _mm256_storeu_ps(p, v)
 #define V_SUM(v) conv_avx2_sum_lanes(v)
 
 CPU_INLINE float conv_avx2_sum_lanes(__m256 v)
@@ -41,10 +34,5 @@ CPU_INLINE float conv_avx2_sum_lanes(__m256 v)
 #pragma GCC pop_options
 #endif
 
-static bool conv_avx2_supported(void)
-{
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-const struct conv_kernels conv_avx2 = CONV_KERNELS("avx2", conv_avx2_supported);
+const struct conv_kernels conv_avx2 = CONV_KERNELS("avx2", vector_supported);
 #endif

@@ -2,7 +2,7 @@
 #include "kernels/cpu/conv.h"
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include "kernels/cpu/vector_avx512.h"
 
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("avx512f,fma"))), apply_to = function)
@@ -11,20 +11,13 @@
 #pragma GCC target("avx512f,fma")
 #endif
 
-#define V __m512
-#define LANES 16
 #define UNITS 8
 #define VECTORS 3
 #define ROWS 4
 #define TAPS 6
-#define V_ZERO() _mm512_setzero_ps()
-#define V_SET1(f) _mm512_set1_ps(f)
-#define V_LOAD(p) _mm512_loadu_ps(p)
 #define V_LOAD2(p, q)                                                                                                \
   _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(_mm256_loadu_ps(p))),                  \
                                       _mm256_castps_pd(_mm256_loadu_ps(q)), 1))
-#define V_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define V_STORE(p, v) _mm512_storeu_ps(p, v)
 #define V_SUM(v) _mm512_reduce_add_ps(v)
 
 #include "kernels/cpu/conv_kernel.h"
@@ -35,10 +28,5 @@
 #pragma GCC pop_options
 #endif
 
-static bool conv_avx512_supported(void)
-{
-  return __builtin_cpu_supports("avx512f");
-}
-
-const struct conv_kernels conv_avx512 = CONV_KERNELS("avx512", conv_avx512_supported);
+const struct conv_kernels conv_avx512 = CONV_KERNELS("avx512", vector_supported);
 #endif

@@ -7,20 +7,14 @@
  *   LANES, UNITS, VECTORS   UNITS * VECTORS accumulators, VECTORS of x and one more fit into the registers
  *   ROWS, TAPS    ROWS * TAPS accumulators, TAPS of x and one more likewise
  */
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 CPU_INLINE void conv_kernel_run_strip(const struct conv_strip *it, const int vectors, const bool halves)
 {
   const uint32_t *offset = it->offset;
   const float *w = it->w;
   V sum[UNITS][VECTORS];
 
-  UNROLL for (int n = 0; n < UNITS; n++)
-    UNROLL for (int v = 0; v < vectors; v++)
+  CPU_UNROLL for (int n = 0; n < UNITS; n++)
+    CPU_UNROLL for (int v = 0; v < vectors; v++)
       sum[n][v] = V_SET1(it->start[n]);
   for (size_t c = 0; c < it->channels; c++) {
     const float *channel = it->x + c * it->plane;
@@ -29,18 +23,18 @@ CPU_INLINE void conv_kernel_run_strip(const struct conv_strip *it, const int vec
       const float *p = channel + it->tap[t];
       V x[VECTORS];
 
-      UNROLL for (int v = 0; v < vectors; v++)
+      CPU_UNROLL for (int v = 0; v < vectors; v++)
         x[v] = halves ? V_LOAD2(p + offset[2 * v], p + offset[2 * v + 1]) : V_LOAD(p + offset[v]);
-      UNROLL for (int n = 0; n < UNITS; n++) {
+      CPU_UNROLL for (int n = 0; n < UNITS; n++) {
         const V factor = V_SET1(w[n]);
 
-        UNROLL for (int v = 0; v < vectors; v++)
+        CPU_UNROLL for (int v = 0; v < vectors; v++)
           sum[n][v] = V_FMA(factor, x[v], sum[n][v]);
       }
     }
   }
-  UNROLL for (int n = 0; n < UNITS; n++)
-    UNROLL for (int v = 0; v < vectors; v++)
+  CPU_UNROLL for (int n = 0; n < UNITS; n++)
+    CPU_UNROLL for (int v = 0; v < vectors; v++)
       V_STORE(it->out + (n * vectors + v) * LANES, sum[n][v]);
 }
 
@@ -76,8 +70,8 @@ CPU_INLINE void conv_kernel_run_products(const struct conv_products *it, const b
   const size_t unit = it->images * it->vectors * LANES;
   V sum[ROWS][TAPS];
 
-  UNROLL for (int n = 0; n < ROWS; n++)
-    UNROLL for (int k = 0; k < TAPS; k++)
+  CPU_UNROLL for (int n = 0; n < ROWS; n++)
+    CPU_UNROLL for (int k = 0; k < TAPS; k++)
       sum[n][k] = V_ZERO();
   for (size_t image = 0; image < it->images; image++) {
     const float *const base = it->x + image * it->image;
@@ -85,21 +79,21 @@ CPU_INLINE void conv_kernel_run_products(const struct conv_products *it, const b
     for (size_t v = 0; v < it->vectors; v++, dy += LANES) {
       V x[TAPS];
 
-      UNROLL for (int k = 0; k < TAPS; k++) {
+      CPU_UNROLL for (int k = 0; k < TAPS; k++) {
         const float *p = base + it->tap[k];
 
         x[k] = halves ? V_LOAD2(p + it->offset[2 * v], p + it->offset[2 * v + 1]) : V_LOAD(p + it->offset[v]);
       }
-      UNROLL for (int n = 0; n < ROWS; n++) {
+      CPU_UNROLL for (int n = 0; n < ROWS; n++) {
         const V factor = V_LOAD(dy + (size_t)n * unit);
 
-        UNROLL for (int k = 0; k < TAPS; k++)
+        CPU_UNROLL for (int k = 0; k < TAPS; k++)
           sum[n][k] = V_FMA(factor, x[k], sum[n][k]);
       }
     }
   }
-  UNROLL for (int n = 0; n < ROWS; n++)
-    UNROLL for (int k = 0; k < TAPS; k++)
+  CPU_UNROLL for (int n = 0; n < ROWS; n++)
+    CPU_UNROLL for (int k = 0; k < TAPS; k++)
       it->out[n * TAPS + k] = V_SUM(sum[n][k]);
 }
 

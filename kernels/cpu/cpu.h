@@ -51,6 +51,13 @@ CPU_INLINE void cpu_set(enum trm_value_type type, void *values, size_t at, float
     ((trm_bf16 *)values)[at] = trm_bf16_round(x);
 }
 
+/* Before a loop of a constant number of steps: all of them become straight code. */
+#ifdef __clang__
+#define CPU_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define CPU_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* x as it is after cpu_set. */
 CPU_INLINE float cpu_rounded(enum trm_value_type type, float x)
 {

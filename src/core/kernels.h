@@ -485,7 +485,7 @@ struct trm_batch_norm_sums {
   struct trm_batch_norm bn;
   const void *x, *dy;
   const float *mean, *square;
-  const float *w, *bias; /* NULL without relu */
+  const float *w, *bias; /* read with relu alone */
   bool relu;
   float *sums;
   size_t b;
@@ -508,7 +508,7 @@ struct trm_batch_norm_backward {
   struct trm_batch_norm bn;
   const void *x, *dy;
   const float *mean, *square, *w, *sums;
-  const float *bias; /* NULL without relu */
+  const float *bias; /* read with relu alone */
   bool relu;
   void *dx;
   size_t b;
