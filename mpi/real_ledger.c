@@ -249,7 +249,7 @@ static void ledger_call_begin(struct trm_calls *calls, int owner, void *head, co
     .operation = TRM_LEDGER_CALL, .bytes = in_bytes + out_bytes, .peer = owner});
 }
 
-_Static_assert(sizeof(struct trm_comm_ops) == 39 * sizeof(void *), "a slot of real_ops is not in this table, too");
+_Static_assert(sizeof(struct trm_comm_ops) == 40 * sizeof(void *), "a slot of real_ops is not in this table, too");
 const struct trm_comm_ops real_ledger_ops = {
   .name = "mpi",
   .barrier = ledger_barrier,
@@ -268,6 +268,7 @@ const struct trm_comm_ops real_ledger_ops = {
   .wait_until = ledger_wait_until,
   .wait_at_most = ledger_wait_at_most,
   .sleep_until = ledger_sleep_until,
+  .region = real_region,
   .split = ledger_split,
   .split_node = ledger_split_node,
   .release = real_release,

@@ -39,7 +39,8 @@ void real_library_allgather(struct trm_comm *comm, const void *mine, void *all, 
     memmove(block, mine, bytes);
   real_barrier_before_collective(comm);
   if (bytes <= REAL_CHUNK_BYTES)
-    MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)count, real_type(type), real_of(comm)->mpi);
+    /* in place the first type is ignored, but profilers ask for its size */
+    MPI_Allgather(MPI_IN_PLACE, 0, real_type(type), all, (int)count, real_type(type), real_of(comm)->mpi);
   else
     for (int i = 0; i < comm->size; i++)
       real_library_broadcast(comm, (char *)all + (size_t)i * bytes, count, type, i);
@@ -132,7 +133,7 @@ void real_library_allgather_begin(struct trm_comm *comm, const void *mine, void 
       MPI_Type_commit(&strided);
       MPI_Type_free(&contiguous);
     }
-    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, (char *)all + at * bytes, chunk < count ? 1 : n, strided,
+    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_BYTE, (char *)all + at * bytes, chunk < count ? 1 : n, strided,
                    real_of(comm)->mpi, &(*request)->mpi[i]);
     if (chunk < count)
       MPI_Type_free(&strided); /* MPI keeps it until the call is complete */

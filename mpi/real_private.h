@@ -92,6 +92,7 @@ extern const struct trm_comm_ops real_ops; /* without the ledger */
 void real_barrier_before_collective(struct trm_comm *comm);
 double real_clock(struct trm_comm *comm);
 void *real_native(struct trm_comm *comm);
+void real_region(struct trm_comm *comm, const char *name, bool begins);
 
 /* -- real_ledger.c */
 extern const struct trm_comm_ops real_ledger_ops;

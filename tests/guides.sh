@@ -81,6 +81,13 @@ prepare_mpi() {
   configuration CONFIG.yaml 'model: mlp 784-16-10' 'data: {file: digits.h5}' 'train: {batch: 8}'
 }
 
+# A preloaded library that prints regions, in the place of IPM.
+prepare_other-tools() {
+  prepare_mpi
+  export IPM=$PWD
+  mkdir lib && ln -s "$(dirname "$TRIREME")/tests/support/.libs/regions.so" lib/libipm.so
+}
+
 prepare_quickstart() { cp "$top_srcdir/experiments/quickstart/config.yaml" .; }
 prepare_hybrid() { digits 1000 100 && cp "$top_srcdir/experiments/hybrid/config.yaml" .; }
 prepare_gpt-shakespeare() {
@@ -131,6 +138,7 @@ done 4<< EOF
 docs/fine-tuning.md 6
 docs/security.md 9
 docs/clusters.md 5
+docs/other-tools.md 1
 mpi/README.md 6
 experiments/quickstart/README.md 3
 experiments/gpt-shakespeare/README.md 4
@@ -139,6 +147,6 @@ experiments/resnet20-fashion/README.md 3
 experiments/10-identities/README.md 2
 experiments/hybrid/README.md 5
 EOF
-[ -z "$no_keys" ] && least=35 || least=25
+[ -z "$no_keys" ] && least=36 || least=26
 [ $typed -ge $least ] || fail "only $typed commands"
 finish

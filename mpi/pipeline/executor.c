@@ -295,12 +295,16 @@ static int executor_batch_end(struct executor *e, int batch)
   return TRM_OK;
 }
 
+static const char *executor_action_name(const struct trm_action *action)
+{
+  return action->kind == TRM_FORWARD ? "forward" : "backward";
+}
+
 static void executor_trace_action(const struct trm_pipeline_event *timing)
 {
   const struct trm_trace_ids place = {.micro = timing->action.micro, .chunk = timing->action.chunk, .layer = -1};
   trm_trace_add("wait for a stage", TRM_TRACE_WAIT, timing->wait_began, timing->began, place);
-  trm_trace_add(timing->action.kind == TRM_FORWARD ? "forward" : "backward", TRM_TRACE_COMPUTE, timing->began,
-                timing->ended, place);
+  trm_trace_add(executor_action_name(&timing->action), TRM_TRACE_COMPUTE, timing->began, timing->ended, place);
 }
 
 int executor_run(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing)
@@ -310,6 +314,7 @@ int executor_run(struct executor *e, const struct trm_action *action, struct trm
   const double stops = last_micro ? batch_losses_poll_stop(&e->losses) : 0;
   *timing = (struct trm_pipeline_event){.action = *action, .wait_began = executor_now(e)};
   versions_use(&e->versions, action, batch);
+  trm_trace_enter_region(executor_action_name(action));
   if (action->kind == TRM_FORWARD) {
     TRM_CHECK(executor_forward(e, action, timing, executor_batch_sums(e, batch)));
   } else {
@@ -317,6 +322,7 @@ int executor_run(struct executor *e, const struct trm_action *action, struct trm
     if (last_micro && action->chunk == 0)
       TRM_CHECK(executor_batch_end(e, batch));
   }
+  trm_trace_leave_region(executor_action_name(action));
   e->pipeline->busy_s += timing->ended - timing->began;
   executor_trace_action(timing);
   return TRM_OK;

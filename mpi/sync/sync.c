@@ -129,7 +129,7 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
     status = sync_finish_buckets(strategy, sums);
   } else {
     const struct trm_update update = sync_make_update(strategy, rate, 0);
-    const double began = trm_trace_begin();
+    const double began = trm_trace_begin("sum and update");
     sync_node_update(strategy, &update);
     trm_trace_end("sum and update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
     sync_node_await(strategy, SYNC_FINAL, strategy->elements);

@@ -33,8 +33,9 @@ struct trm_comm *sync_equal_node(const struct trm_strategy *strategy, enum trm_s
 static inline void sync_end_timing(struct trm_comm *comm, double before, double *total, const char *name,
                                    enum trm_trace_kind kind)
 {
-  *total += comm->ops->clock(comm) - before;
-  trm_trace_end(name, kind, before, TRM_TRACE_NO_IDS);
+  const double now = comm->ops->clock(comm);
+  *total += now - before;
+  trm_trace_add(name, kind, before, now, TRM_TRACE_NO_IDS);
 }
 
 /* Returns how gradients and losses are added over ranks: with lanes in the fixed tree. */

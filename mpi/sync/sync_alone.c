@@ -97,7 +97,7 @@ static bool alone_repeats(const struct trm_strategy *strategy)
 int sync_alone_step(struct trm_strategy *strategy, struct trm_loss_sums *sums)
 {
   struct sync *s = strategy->impl;
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("update");
   TRM_CHECK(alone_repeats(strategy) ? trm_recordings_run(&s->updates, strategy->device, &strategy->now,
                                                          sizeof strategy->now, alone_update, strategy)
                                     : alone_update(strategy));

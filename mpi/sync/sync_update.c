@@ -99,14 +99,15 @@ bool sync_update_is_whole(const struct trm_strategy *strategy)
 void sync_update_bucket(struct trm_strategy *strategy, const struct bucket *bucket)
 {
   const struct trm_update update = sync_make_update(strategy, strategy->rate, 0); /* the scale: of no use in norms */
-  const double began = trm_trace_begin();
+  const char *name = sync_update_is_whole(strategy) ? "norms" : "update";
+  const double began = trm_trace_begin(name);
   if (strategy->optimizer->clip > 0)
     sync_clip_add(strategy, bucket->slice);
   else if (trm_optimizer_has_trust_ratios(strategy->optimizer))
     update_tensor_norms(strategy, &update, bucket->slice);
   else if (!sync_update_is_whole(strategy))
     update_slice(strategy, &update, bucket->slice);
-  trm_trace_end(sync_update_is_whole(strategy) ? "norms" : "update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
+  trm_trace_end(name, TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
 }
 
 int sync_update_whole(struct trm_strategy *strategy)
@@ -125,7 +126,7 @@ int sync_update_whole(struct trm_strategy *strategy)
   }
   if (s->matrices)
     TRM_CHECK(update_directions(strategy, &update));
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("update");
   for (int b = 0; b < s->buckets; b++)
     update_slice(strategy, &update, s->bucket[b].slice);
   trm_trace_end("update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);

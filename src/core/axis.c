@@ -38,8 +38,9 @@ static double axis_clock(struct trm_axis *axis)
 /* Accounts for a call that began at `began`. */
 static void axis_end(struct trm_axis *axis, const char *name, double began)
 {
-  axis->comm_s += axis_clock(axis) - began;
-  trm_trace_end(name, TRM_TRACE_COMMUNICATION, began, TRM_TRACE_NO_IDS);
+  const double ended = axis_clock(axis);
+  axis->comm_s += ended - began;
+  trm_trace_add(name, TRM_TRACE_COMMUNICATION, began, ended, TRM_TRACE_NO_IDS);
 }
 
 /* Returns memory for n elements of `size` bytes. */

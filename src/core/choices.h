@@ -62,7 +62,7 @@ enum trm_compress_bits { TRM_COMPRESS_2_BITS, TRM_COMPRESS_4_BITS, TRM_COMPRESS_
 enum trm_compensation { TRM_COMPENSATION_CONSTANT, TRM_COMPENSATION_ADAPTIVE };
 
 enum trm_background_saves { TRM_BACKGROUND_AUTO, TRM_BACKGROUND_YES, TRM_BACKGROUND_NO };
-enum trm_trace_mode { TRM_TRACE_NONE, TRM_TRACE_STEPS };
+enum trm_trace_mode { TRM_TRACE_NONE, TRM_TRACE_STEPS, TRM_TRACE_REGIONS };
 
 enum trm_matmul { TRM_MATMUL_F32, TRM_MATMUL_BF16, TRM_MATMUL_TF32 };
 enum trm_value_type { TRM_VALUES_F32, TRM_VALUES_BF16 }; /* train.activations */

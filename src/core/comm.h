@@ -155,6 +155,9 @@ struct trm_comm_ops {
    * everything that it uses is this rank's alone or constant. work NULL: the time passes alone. The slot is NULL: the
    * caller runs it, and time is real. */
   int (*compute)(struct trm_comm *comm, int (*work)(void *context), void *context, double seconds);
+  /* Tells a profiler of the MPI library that a region of the program begins or ends; regions are nested. NULL: there is
+   * no such library. */
+  void (*region)(struct trm_comm *comm, const char *name, bool begins);
 
   /* -- groups (collective). split: ranks of equal color, ordered by key; color < 0 gives NULL.
    * split_node: the ranks that can share memory with this one, in a node, a NUMA domain, or this process. */

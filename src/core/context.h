@@ -23,6 +23,7 @@ struct trm_rank_state {
   int threads;                /* that compute for the rank: trm_job_open; 1 before */
   bool warned_of_tmpfs;       /* trm_mapped_create */
   struct trm_trace *trace;    /* trm_trace_start; NULL: off */
+  struct trm_comm *regions;   /* trm_trace_start_regions; NULL: off */
   struct trm_ledger_entry *ledger; /* trm_ledger_open; NULL: off */
   struct trm_comm self;       /* trm_comm_self */
   struct trm_mailbox mailbox; /* of self */

@@ -116,9 +116,29 @@ void trm_trace_set_step(int64_t step)
     trace->step = step;
 }
 
-double trm_trace_begin(void)
+void trm_trace_start_regions(struct trm_comm *comm)
+{
+  trm_rank_current()->regions = comm->ops->region ? comm : NULL;
+}
+
+void trm_trace_enter_region(const char *name)
+{
+  struct trm_comm *comm = trm_rank_current()->regions;
+  if (comm)
+    comm->ops->region(comm, name, true);
+}
+
+void trm_trace_leave_region(const char *name)
+{
+  struct trm_comm *comm = trm_rank_current()->regions;
+  if (comm)
+    comm->ops->region(comm, name, false);
+}
+
+double trm_trace_begin(const char *name)
 {
   const struct trm_trace *trace = trm_rank_current()->trace;
+  trm_trace_enter_region(name);
   return trace ? trace_clock(trace->comm) : 0;
 }
 
@@ -136,6 +156,7 @@ void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, dou
 void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_ids ids)
 {
   const struct trm_trace *trace = trm_rank_current()->trace;
+  trm_trace_leave_region(name);
   if (trace)
     trm_trace_add(name, kind, began, trace_clock(trace->comm), ids);
 }
@@ -154,6 +175,7 @@ void trm_trace_stop(void)
     trm_free(trace->ring);
   trm_free(trace);
   trm_rank_current()->trace = NULL;
+  trm_rank_current()->regions = NULL;
 }
 
 /* -- the file */

@@ -442,7 +442,7 @@ static void pass_recompute_segment(struct trm_model *model, const struct trm_pas
   for (; i < end; i++) {
     if (!plan->recompute[i])
       continue;
-    const double began = trm_trace_begin();
+    const double began = trm_trace_begin("forward recompute");
     pass_hold(model, pass, i, TRM_ACQUIRE_RECOMPUTE, true);
     pass_layer_forward_all(model, pass, count, i, RECOMPUTE);
     pass_hold(model, pass, i, TRM_ACQUIRE_RECOMPUTE, false);

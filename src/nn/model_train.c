@@ -11,15 +11,17 @@
 static int train_passes(struct trm_model *model, const struct trm_pass *pass, int count, struct trm_loss_sums *sums,
                         trm_lane_ready *lane_ready, trm_grad_ready *ready, void *context)
 {
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("forward");
   pass_forward(model, pass, count);
-  if (model->abandoned)
+  if (model->abandoned) {
+    trm_trace_leave_region("forward");
     return trm_pass_wait(pass);
+  }
   /* before gradients: their first receiver checks the loss */
   for (int lane = 0; lane < count; lane++)
     TRM_CHECK(trm_model_loss(model, pass_enter(model, pass, count, lane), sums));
   trm_trace_end("forward", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
-  const double backward_began = trm_trace_begin();
+  const double backward_began = trm_trace_begin("backward");
   TRM_CHECK(pass_backward(model, pass, count, lane_ready, ready, context));
   trm_trace_end("backward", TRM_TRACE_COMPUTE, backward_began, TRM_TRACE_NO_IDS);
   return TRM_OK;
@@ -103,7 +105,7 @@ static int train_recorded(struct trm_model *model, const struct trm_pass *pass, 
   struct train_key key;
   pass_choose_tied_gradient(model, pass);
   train_make_key(model, pass, &key);
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("forward and backward");
   TRM_CHECK(trm_recordings_run(&model->passes, pass->device, &key, sizeof key, train_make, &calls));
   trm_trace_end("forward and backward", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   trm_layers_set_rows(model->layer, model->plan->first, model->plan->last, pass->input->rows);

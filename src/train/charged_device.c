@@ -17,7 +17,7 @@ static const struct trm_array_costs *charged_costs(const struct trm_device *devi
 static void charged_pass_time(const struct trm_device *device, double seconds_per_byte, size_t bytes)
 {
   struct trm_comm *comm = ((const struct trm_charged_device *)device)->comm;
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("arrays");
   comm->ops->compute(comm, NULL, NULL, seconds_per_byte * (double)bytes);
   trm_trace_end("arrays", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
 }

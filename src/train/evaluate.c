@@ -51,7 +51,7 @@ static int evaluate_shard(void *context)
 /* The same, in the time that it should take. */
 static int evaluate_in_time(struct evaluation *e, struct trm_comm *comm)
 {
-  const double seconds = (double)(e->high - e->low) * e->pass->seconds_per_row, began = trm_trace_begin();
+  const double seconds = (double)(e->high - e->low) * e->pass->seconds_per_row, began = trm_trace_begin("evaluation");
   const bool apart = comm->ops->compute && !e->pass->tensor_axis && !e->pass->provider;
   const int status = apart ? comm->ops->compute(comm, evaluate_shard, e, seconds) : evaluate_shard(e);
   if (comm->ops->compute && !apart)

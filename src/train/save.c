@@ -353,7 +353,7 @@ int trainer_save(struct trainer *t, bool goes_on)
 {
   if (t->saved_at == t->strategy.updates)
     return TRM_OK;
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("checkpoint");
   TRM_CHECK(save_state(t, SAVE_STEP, goes_on));
   trm_trace_end("checkpoint", TRM_TRACE_WAIT, began, TRM_TRACE_NO_IDS);
   t->saved_at = t->strategy.updates;
@@ -362,7 +362,7 @@ int trainer_save(struct trainer *t, bool goes_on)
 
 int trainer_save_best(struct trainer *t, bool goes_on)
 {
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("best checkpoint");
   const int status = save_state(t, SAVE_BEST, goes_on);
   trm_trace_end("best checkpoint", TRM_TRACE_WAIT, began, TRM_TRACE_NO_IDS);
   return status;
@@ -383,7 +383,7 @@ int trainer_save_memory(struct trainer *t)
   struct trm_buddy *buddy = &t->saves.buddy;
   if (save_is_under_way(t))
     return TRM_OK;
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("copy in memory");
   TRM_CHECK(save_state(t, SAVE_MEMORY, true));
   buddy->step = t->strategy.updates;
   if (t->saves.copying)

@@ -265,7 +265,7 @@ double trm_slowdown_end(const struct trm_slowdown *slowdown, double began_s, dou
 /* Stands still in an outage. */
 static void slowdown_pause(struct trm_comm *comm, double until, bool progress)
 {
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("outage");
   comm->ops->sleep_until(comm, until, progress);
   trm_trace_end("outage", TRM_TRACE_WAIT, began, TRM_TRACE_NO_IDS);
 }

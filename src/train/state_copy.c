@@ -199,7 +199,7 @@ void trm_state_copy_await_own(struct trm_state_copy *copy)
 {
   if (!copy->node || copy_own_is_done(copy))
     return;
-  const double began = trm_trace_begin();
+  const double began = trm_trace_begin("wait for the copy");
   copy->node->ops->wait_until(copy->node, copy_own_is_done, copy);
   trm_trace_end("wait for the copy", TRM_TRACE_WAIT, began, TRM_TRACE_NO_IDS);
 }

@@ -313,7 +313,7 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
     if (!t->mode->delays_actions && !t->slowdown.abandoned)
       trm_slowdown_wait(&t->slowdown, began, rows, batch->number);
     if (!t->mode->delays_actions) /* a pipeline traces its actions */
-      trm_trace_end("gradient", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
+      trm_trace_add("gradient", TRM_TRACE_COMPUTE, began, trainer_clock(t), TRM_TRACE_NO_IDS);
     return trainer_speeds_passed(t);
   }
   struct step_pass pass = {t, batch, sums};
@@ -321,7 +321,7 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
   const int status = trm_slowdown_compute(&t->slowdown, rows, batch->number,
                                           t->options->simulate.gradients ? step_compute : NULL, &pass);
   t->computing = false;
-  trm_trace_end("gradient", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
+  trm_trace_add("gradient", TRM_TRACE_COMPUTE, began, trainer_clock(t), TRM_TRACE_NO_IDS);
   TRM_CHECK(status);
   TRM_CHECK(trainer_speeds_passed(t));
   return trainer_gradient_ready(t, 0, t->model.parameters, sums);

@@ -77,9 +77,9 @@ struct trm_wire_means trm_wire_means(const struct trm_wire *wire, struct trm_com
 void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats)
 {
   struct trm_comm *comm = strategy->comm;
-  const double began = trm_trace_begin();
   if (!strategy->costs)
     return;
+  const double began = trm_trace_begin("copy");
   comm->ops->compute(comm, NULL, NULL, strategy->costs->copy * (double)(floats * sizeof(float)));
   trm_trace_end("copy", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
 }

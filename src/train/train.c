@@ -556,18 +556,20 @@ static void train_start_trace(const struct trainer *t)
   const size_t each = t->comm->ops->compute ? (size_t)MAX_TRACE_EVENTS / (size_t)t->comm->size : TRACE_EVENTS;
   if (t->options->run.trace == TRM_TRACE_STEPS)
     trm_trace_start(t->comm, each < TRACE_EVENTS ? each : TRACE_EVENTS);
+  if (t->options->run.trace == TRM_TRACE_REGIONS)
+    trm_trace_start_regions(t->comm);
 }
 
 /* Writes trace.json if tracing is on, after all that the run measures: on a virtual network its messages take time. A
  * failure is logged and does not fail the run. Collective. */
 static void train_write_trace(const struct trainer *t)
 {
-  if (!trm_trace_on())
-    return;
-  char *path = trm_format("%s/trace.json", t->options->run.dir);
-  if (trm_trace_write(path) != TRM_OK)
-    trm_log_error();
-  trm_free(path);
+  if (trm_trace_on()) {
+    char *path = trm_format("%s/trace.json", t->options->run.dir);
+    if (trm_trace_write(path) != TRM_OK)
+      trm_log_error();
+    trm_free(path);
+  }
   trm_trace_stop();
 }
 

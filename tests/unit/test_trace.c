@@ -140,7 +140,7 @@ static void nap(double seconds)
 static void test_off(void)
 {
   CU_ASSERT_FALSE(trm_trace_on());
-  CU_ASSERT_EQUAL(trm_trace_begin(), 0);
+  CU_ASSERT_EQUAL(trm_trace_begin("nothing"), 0);
   trm_trace_end("nothing", TRM_TRACE_COMPUTE, 0, TRM_TRACE_NO_IDS);
   CU_ASSERT_EQUAL(trm_trace_write(path), TRM_OK);
   CU_ASSERT_NOT_EQUAL(access(path, F_OK), 0);
@@ -153,13 +153,13 @@ static void test_format(void)
   CU_ASSERT_TRUE(trm_trace_on());
   for (int step = 5; step < 8; step++) {
     trm_trace_set_step(step);
-    const double whole = trm_trace_begin(), flight = trm_trace_begin();
+    const double whole = trm_trace_begin("a step with a name that is far too long"), flight = whole;
     for (int micro = 0; micro < 3; micro++) {
-      const double pass = trm_trace_begin();
-      const double wait = trm_trace_begin();
+      const double pass = trm_trace_begin("forward");
+      const double wait = trm_trace_begin("wait for \"x\"");
       trm_trace_end("wait for \"x\"", TRM_TRACE_WAIT, wait, (struct trm_trace_ids){micro, 1, -1});
       nap(0.0003);
-      const double sum = trm_trace_begin();
+      const double sum = trm_trace_begin("sum");
       trm_trace_end("sum", TRM_TRACE_COMMUNICATION, sum, (struct trm_trace_ids){micro, 1, 7});
       trm_trace_end("forward", TRM_TRACE_COMPUTE, pass, (struct trm_trace_ids){micro, 1, -1});
       trm_trace_end("sum of bucket", TRM_TRACE_FLIGHT, micro ? pass : flight, TRM_TRACE_NO_IDS);
@@ -233,7 +233,7 @@ static void test_ring(void)
   start(8);
   for (int i = 0; i < 20 + world->rank; i++) {
     trm_trace_set_step(i);
-    trm_trace_end("short", TRM_TRACE_WAIT, trm_trace_begin(), TRM_TRACE_NO_IDS);
+    trm_trace_end("short", TRM_TRACE_WAIT, trm_trace_begin("short"), TRM_TRACE_NO_IDS);
   }
   struct trm_node *root = write_and_read();
   if (!root)
