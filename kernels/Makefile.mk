@@ -49,6 +49,7 @@ libtrireme_la_SOURCES += \
 if TRM_ONEDNN
 libtrireme_la_SOURCES += \
 	kernels/cpu/conv_onednn.c \
+	kernels/cpu/conv_onednn_many.c \
 	kernels/cpu/conv_onednn_plan.c
 endif
 EXTRA_DIST += kernels/README.md

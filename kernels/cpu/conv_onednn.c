@@ -86,14 +86,16 @@ static struct conv_library *conv_choose(struct trm_device *device, const struct 
   return conv_library_of(device);
 }
 
-/* -- image by image: forward, and backward to the data */
+/* -- images: forward, and backward to the data */
 
 struct images {
-  const struct conv_library *library;
-  const struct conv_plan *plan;
+  struct conv_library *library;
+  struct conv_plan *plan;       /* of one image */
+  const struct conv_plan *many; /* of several with the same results; NULL: none */
   const void *array[CONV_CALL]; /* of the whole batch */
   size_t bytes[CONV_CALL];      /* of an image; 0: all have the same */
-  char *work;                   /* (threads, plan->work_bytes) */
+  char *work;                   /* (threads, work_bytes) */
+  size_t work_bytes;
 };
 
 static void conv_images_body(const void *arguments, size_t low, size_t high)
@@ -102,12 +104,14 @@ static void conv_images_body(const void *arguments, size_t low, size_t high)
   const int thread = cpu_thread(), threads = omp_get_max_threads();
 
   omp_set_num_threads(1);
-  for (size_t image = low; image < high; image++) {
+  for (size_t image = low; image < high;) {
+    const struct conv_plan *plan = it->many && high - image >= it->many->key.images ? it->many : it->plan;
     const void *data[CONV_CALL];
 
     for (int i = 0; i < CONV_CALL; i++)
       data[i] = it->bytes[i] ? (const char *)it->array[i] + image * it->bytes[i] : it->array[i];
-    conv_plan_run(it->plan, thread, it->library->stream[thread], it->work + (size_t)thread * it->plan->work_bytes, data);
+    conv_plan_run(plan, thread, it->library->stream[thread], it->work + (size_t)thread * it->work_bytes, data);
+    image += plan->key.images;
   }
   omp_set_num_threads(threads);
 }
@@ -123,7 +127,26 @@ static char *conv_align(void *memory)
   return (char *)(((uintptr_t)memory + 63) / 64 * 64);
 }
 
-/* Runs the plan on all images; array, plan and work are set. */
+/* Sets the plans of a call with so many images; returns false if the library has no fast primitive. */
+static bool conv_choose_plans(const struct trm_device *device, const struct conv_key *key, size_t images,
+                              struct images *it)
+{
+  const struct trm_conv2d *conv = &key->conv;
+  const struct trm_window2d *o = &conv->window;
+  const size_t floats = conv->channels * o->in[0] * o->in[1] + conv->units * o->out[0] * o->out[1];
+  struct conv_key many = *key;
+
+  it->plan = conv_plan_of(it->library, key);
+  while (2 * many.images * (size_t)device->threads <= images && 2 * many.images * floats <= IMAGE_FLOATS)
+    many.images *= 2;
+  it->many = it->plan && many.images > 1 ? conv_plan_of_many(it->library, it->plan, &many) : NULL;
+  it->work_bytes = it->plan ? it->plan->work_bytes : 0;
+  if (it->many && it->many->work_bytes > it->work_bytes)
+    it->work_bytes = it->many->work_bytes;
+  return it->plan != NULL;
+}
+
+/* Runs the plans on all images; array, plans and work are set. */
 static void conv_run_plan(struct trm_device *device, struct images *it, size_t images)
 {
   const struct conv_key *key = &it->plan->key;
@@ -139,16 +162,15 @@ static void conv_run_plan(struct trm_device *device, struct images *it, size_t i
 static bool conv_run_images(struct trm_device *device, struct conv_library *library, const struct conv_key *key,
                             const void *const array[CONV_ARRAYS], bool weights_kept, size_t images)
 {
-  struct conv_plan *plan = conv_plan_of(library, key);
-  struct images it = {.library = library, .plan = plan};
+  struct images it = {.library = library};
 
-  if (!plan)
+  if (!conv_choose_plans(device, key, images, &it))
     return false;
   memcpy(it.array, array, CONV_ARRAYS * sizeof *array);
   char *memory = conv_align(cpu_scratch(device, 64 + it.plan->array[CONV_KERNEL].bytes +
-                                                  (size_t)device->threads * it.plan->work_bytes));
+                                                  (size_t)device->threads * it.work_bytes));
   it.work = memory + it.plan->array[CONV_KERNEL].bytes;
-  it.array[CONV_KERNEL] = conv_prepare_kernel(library, plan, array[CONV_KERNEL], weights_kept, memory);
+  it.array[CONV_KERNEL] = conv_prepare_kernel(library, it.plan, array[CONV_KERNEL], weights_kept, memory);
   conv_run_plan(device, &it, images);
   return true;
 }
@@ -198,18 +220,18 @@ void conv_onednn_fused(struct trm_device *device, const struct trm_conv2d_fused 
   const struct conv_key key = conv_fused_key(
     &call->conv.conv, (call->x_blocked ? CONV_X_BLOCKED : 0) | (call->z_blocked ? CONV_Z_BLOCKED : 0) |
                         (call->addend ? CONV_ADDS : 0) | (call->relu ? CONV_RELU : 0));
-  struct conv_library *library = conv_library_of(device);
-  struct conv_plan *plan = conv_plan_of(library, &key);
+  struct images it = {.library = conv_library_of(device),
+                      .array = {[CONV_SRC] = call->conv.x, [CONV_DST] = call->conv.y, [CONV_ADDEND] = call->addend}};
 
-  if (!plan)
+  if (!conv_choose_plans(device, &key, call->conv.b, &it))
     trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: a fused convolution: not supported on this processor"));
-  const size_t folded = conv_folded_bytes(plan);
-  char *memory = conv_align(cpu_scratch(device, 64 + folded + (size_t)device->threads * plan->work_bytes));
-  const char *kernel = conv_prepare_folded(library, plan, call, memory);
-  struct images it = {.library = library, .plan = plan, .work = memory + folded,
-                      .array = {[CONV_SRC] = call->conv.x, [CONV_KERNEL] = kernel, [CONV_DST] = call->conv.y,
-                                [CONV_BIAS] = kernel + plan->array[CONV_KERNEL].bytes, [CONV_ADDEND] = call->addend}};
+  const size_t folded = conv_folded_bytes(it.plan);
+  char *memory = conv_align(cpu_scratch(device, 64 + folded + (size_t)device->threads * it.work_bytes));
+  const char *kernel = conv_prepare_folded(it.library, it.plan, call, memory);
 
+  it.work = memory + folded;
+  it.array[CONV_KERNEL] = kernel;
+  it.array[CONV_BIAS] = kernel + it.plan->array[CONV_KERNEL].bytes;
   conv_run_plan(device, &it, call->conv.b);
 }
 

@@ -1,5 +1,6 @@
 /* Convolutions by oneDNN: one primitive for each shape, between reorders to and from the library's layouts. Private to
- * kernels/cpu. conv_onednn_plan.c makes them, conv_onednn.c divides a call's images among the threads. */
+ * kernels/cpu. conv_onednn_plan.c makes them, conv_onednn_many.c those of several images, and conv_onednn.c divides a
+ * call's images among the threads. */
 #pragma once
 
 #include "core/kernels.h"
@@ -66,7 +67,17 @@ struct conv_library {
 /* Returns the plan, which it makes if it is new; NULL: the library has no fast primitive for it. Outside of parallel
  * regions. */
 struct conv_plan *conv_plan_of(struct conv_library *library, const struct conv_key *key);
-/* The same of a plan that exists; in any thread. */
+/* Returns the plan of key, which is that of `one` but for the number of images; NULL: there is none, or its results of an
+ * image are not those of `one`, to the bit. Their weights have the same layout. Outside of parallel regions. */
+const struct conv_plan *conv_plan_of_many(struct conv_library *library, const struct conv_plan *one,
+                                          const struct conv_key *key);
+/* Returns the plan if it has been made, with or without a primitive; NULL: it has not. */
+struct conv_plan *conv_plan_look(const struct conv_library *library, const struct conv_key *key);
+/* The weights of both have the same layout. */
+bool conv_weights_match(const struct conv_plan *a, const struct conv_plan *b);
+/* Frees the plan's primitive, as if the library had none. */
+void conv_plan_discard(const struct conv_library *library, struct conv_plan *plan);
+/* A plan that exists, with its primitive, as conv_plan_of returns it; in any thread. */
 const struct conv_plan *conv_plan_find(const struct conv_library *library, const struct conv_key *key);
 
 /* Returns the weights of the forward pass or of that to the data in the library's layout: w itself where nothing is to

@@ -320,7 +320,7 @@ static void conv_plan_open(const struct conv_library *library, struct conv_plan 
   }
 }
 
-static void conv_plan_close(const struct conv_library *library, struct conv_plan *plan)
+static void conv_free_memory(const struct conv_library *library, struct conv_plan *plan)
 {
   for (int t = 0; plan->memory && t < library->threads; t++) {
     for (int i = 0; i < CONV_ARRAYS; i++) {
@@ -332,6 +332,19 @@ static void conv_plan_close(const struct conv_library *library, struct conv_plan
     dnnl_memory_destroy(plan->memory[t].scratch);
   }
   trm_free(plan->memory);
+  plan->memory = NULL;
+}
+
+bool conv_weights_match(const struct conv_plan *a, const struct conv_plan *b)
+{
+  return dnnl_memory_desc_equal(conv_view(a, CONV_KERNEL), conv_view(b, CONV_KERNEL));
+}
+
+void conv_plan_discard(const struct conv_library *library, struct conv_plan *plan)
+{
+  conv_free_memory(library, plan);
+  dnnl_primitive_destroy(plan->primitive);
+  plan->primitive = NULL;
 }
 
 /* The weights' place among those that are kept; NULL: they are not. */
@@ -352,7 +365,7 @@ static void conv_forget(struct conv_kept **at)
   trm_free(it);
 }
 
-static struct conv_plan *conv_plan_look(const struct conv_library *library, const struct conv_key *key)
+struct conv_plan *conv_plan_look(const struct conv_library *library, const struct conv_key *key)
 {
   struct conv_plan *plan = library->plans;
 
@@ -394,7 +407,7 @@ void conv_onednn_close(struct conv_library *library)
     return;
   for (struct conv_plan *plan = library->plans, *next; plan; plan = next) {
     next = plan->next;
-    conv_plan_close(library, plan);
+    conv_free_memory(library, plan);
     while (plan->kept)
       conv_forget(&plan->kept);
     for (int i = 0; i < CONV_ARRAYS; i++)
