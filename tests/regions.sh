@@ -43,3 +43,4 @@ done
 pass "pipeline: every micro-batch"
 regions asgd 3 "${model[@]}" --strategy.name=asgd
 pass "parameter server: regions nest"
+finish

@@ -14,15 +14,15 @@ case ${program##*/} in
   test_comm) ranks="1 2 3 9" more="4 5 6 7 8" ;;
   test_datasets) ranks="1 2 3" more=8 ;;
   test_augment | test_measures | test_staleness | test_validation) ranks="1 3" ;;
-  test_param_server | test_batch_assignment | test_async_peers) ranks="1 2 5" more="3 8 9" ;;
+  test_param_server | test_batch_assignment | test_async_peers) ranks="1 2 5" more="3 9" ;;
   test_a2cid2) ranks="1 3 4" more="2 5 8" ;;
   test_async_turns) ranks="2 4" more=5 ;;
   test_mapped | test_local_state | test_trace | test_buddy) ranks="1 2 3 4" ;;
-  test_sync_compress) ranks="2 3 5" more="1 4 6 7 8 9" ;;
+  test_sync_compress) ranks="2 3 5" more="1 4 9" ;;
   test_pipeline | test_pipeline_versions | test_tensor) ranks="1 2 4" more=3 ;;
   test_zero | test_zero_state | test_device_ranks) ranks="1 2 3" more=4 ;;
   # each case creates its own communicators
-  test_sync | test_sync_lanes | test_sync_state | test_muon) ranks="1 2 3 5" more="4 6 7 8 9" ;;
+  test_sync | test_sync_lanes | test_sync_state | test_muon) ranks="1 2 3 5" more="4 6 9" ;;
   *) exec "$@" ;;
 esac
 [ -z "${TRM_TEST_ALL:-}${TRM_TEST_RANKS:-}" ] || ranks="$ranks $more"
