@@ -120,7 +120,7 @@ static int mlflow_add_results(struct metric_files *files, const struct trm_node 
 {
   static const char *const names[] = {"wall_s", "train_s", "comm_s", "wait_s", "virtual_s", "samples_per_s",
                                       "final_train_loss", "best_validation_loss", "best_validation_accuracy",
-                                      "max_resident_bytes", "joules"};
+                                      "max_resident_bytes", "joules", "gpu_joules"};
   int status = TRM_OK;
   for (size_t i = 0; i < sizeof names / sizeof *names && status == TRM_OK; i++) {
     const double value = trm_node_number(trm_node_get(summary, names[i]), NAN);

@@ -20,6 +20,7 @@ libtrireme_la_SOURCES += \
 	src/core/background.h \
 	src/core/bfloat16.c \
 	src/core/energy.c \
+	src/core/energy_gpu.c \
 	src/core/energy.h \
 	src/core/float16.c \
 	src/core/chunk_cipher.c \

@@ -1,4 +1,5 @@
-/* The energy of a host's processors and memory, by the counters of Linux' powercap (RAPL): joules since a start. */
+/* The energy that a host has used: its processors and memory since a start, by the counters of Linux' powercap (RAPL),
+ * and its GPUs. Joules. */
 #pragma once
 
 struct trm_energy;
@@ -12,3 +13,7 @@ struct trm_energy *trm_energy_start(const char *folder);
 double trm_energy_read(struct trm_energy *energy);
 /* Returns the same, and releases it. NAN for NULL. */
 double trm_energy_stop(struct trm_energy *energy);
+
+/* Returns J that all of this host's NVIDIA GPUs have used since their driver was loaded. 0: the host has no library of
+ * the driver; NAN: a GPU does not count. May take a second. Not collective. */
+double trm_energy_of_gpus(void);

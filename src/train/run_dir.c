@@ -502,6 +502,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_number(&json, "samples_per_s", result->samples_per_s);
     if (!isnan(result->joules))
       trm_json_number(&json, "joules", result->joules);
+    if (!isnan(result->gpu_joules))
+      trm_json_number(&json, "gpu_joules", result->gpu_joules);
     trm_json_number(&json, "train_s", result->train_s);
     trm_json_number(&json, "comm_s", result->comm_s);
     trm_json_number(&json, "wait_s", result->wait_s);

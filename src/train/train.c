@@ -506,14 +506,26 @@ static int train_hash_weights(struct trainer *t)
   return status;
 }
 
-/* Returns the energy of the run on all nodes, each counted once. Collective on a real network. */
-static double train_joules(struct trainer *t)
+/* Begins to count the energy of the run; that of GPUs if a rank computes on one. */
+static void train_start_energy(struct trainer *t)
 {
-  double joules = t->leads_node ? trm_energy_stop(t->energy) : 0; /* NAN stays in the sum */
+  t->energy = t->leads_node ? trm_energy_start(TRM_ENERGY_FOLDER) : NULL;
+  t->gpu_joules = !t->device_memory ? NAN : t->leads_node ? trm_energy_of_gpus() : 0;
+}
+
+/* Sets the energy of the run on all nodes, each counted once. Collective on a real network. */
+static void train_end_energy(struct trainer *t)
+{
+  double joules[2] = {0, isnan(t->gpu_joules) ? NAN : 0}; /* NAN stays in the sum */
+  if (t->leads_node) {
+    joules[0] = trm_energy_stop(t->energy);
+    joules[1] = isnan(t->gpu_joules) ? NAN : trm_energy_of_gpus() - t->gpu_joules;
+  }
   t->energy = NULL;
   if (!t->comm->ops->compute)
-    t->comm->ops->allreduce(t->comm, &joules, 1, TRM_DOUBLE, TRM_SUM);
-  return joules;
+    t->comm->ops->allreduce(t->comm, joules, 2, TRM_DOUBLE, TRM_SUM);
+  t->result->joules = joules[0];
+  t->result->gpu_joules = joules[1] > 0 ? joules[1] : NAN; /* 0: no library of the driver */
 }
 
 /* Completes *t->result and writes summary.json. Collective. */
@@ -534,7 +546,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->validation_token_bytes = t->splits.validation ? t->splits.validation->token_bytes : 0;
   result->test_token_bytes = t->splits.test ? t->splits.test->token_bytes : 0;
   result->status = outcome;
-  result->joules = train_joules(t);
+  train_end_energy(t);
   result->trained_parameters = trm_model_size(&t->full_model) - t->model.frozen_size;
   result->train_flop = t->model.train_flop;
   result->gradient_bytes = t->model.parameters * sizeof(float);
@@ -593,7 +605,7 @@ static int train_run(struct trainer *t)
   t->began = t->slowdown.origin_s = trainer_clock(t);
   t->wall_began = train_real_clock();
   train_start_trace(t);
-  t->energy = t->leads_node ? trm_energy_start(TRM_ENERGY_FOLDER) : NULL;
+  train_start_energy(t);
   int status = trainer_run(t, &outcome);
   trm_trace_end_recording();
   trm_progress_end();

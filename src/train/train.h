@@ -70,6 +70,7 @@ struct trm_result {
   struct trm_wire_means between_nodes;
   double joules;                  /* of processors and memory of all nodes, by this process' part of the run; NAN: not
                                      every node tells them */
+  double gpu_joules;              /* the same of GPUs; NAN: no rank computes on one, or one does not count */
   size_t trained_parameters;      /* values, of the whole model */
   double train_flop;              /* operations of a step, per sample, of the whole model */
   size_t gradient_bytes;          /* of rank 0's part of the model: what its data axis sums in a step */

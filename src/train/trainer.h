@@ -227,6 +227,7 @@ struct trainer {
   char *record;                    /* rank 0: the text of record.json, owned; free() */
   int nodes;                       /* of the job */
   bool leads_node;                 /* the first rank of its node */
+  double gpu_joules;               /* of its GPUs at the start, by the first rank; NAN: no rank computes on one */
   struct trm_energy *energy;       /* of the node, on the rank that leads it, owned; NULL: not known */
   struct trainer_place *place;     /* (places), owned: host and cores of each rank; of a virtual network of this one */
   int places;
