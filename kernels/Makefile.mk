@@ -50,6 +50,7 @@ if TRM_ONEDNN
 libtrireme_la_SOURCES += \
 	kernels/cpu/conv_onednn.c \
 	kernels/cpu/conv_onednn_many.c \
-	kernels/cpu/conv_onednn_plan.c
+	kernels/cpu/conv_onednn_plan.c \
+	kernels/cpu/conv_transpose.c
 endif
 EXTRA_DIST += kernels/README.md

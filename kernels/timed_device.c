@@ -216,14 +216,9 @@ static void timed_conv2d_fused(struct trm_device *device, const struct trm_conv2
   timed_count(device, TIMED_CONVOLUTION, begin, timed_conv_forward_flop(&call->conv), 0);
 }
 
-static double timed_conv_backward_data_flop(const struct trm_conv2d_backward_data *it)
+static double timed_conv_backward_flop(const struct trm_conv2d_backward *it)
 {
-  return timed_conv_flop(&it->conv, it->b);
-}
-
-static double timed_conv_backward_weights_flop(const struct trm_conv2d_backward_weights *it)
-{
-  return timed_conv_flop(&it->conv, it->b);
+  return (double)((it->dw != NULL) + (it->dx != NULL)) * timed_conv_flop(&it->conv, it->b);
 }
 
 /* Of other kernels they are not counted: memory limits them. */
@@ -241,8 +236,7 @@ static double timed_no_flop(const void *it)
            const struct trm_attention_forward *: timed_attention_forward_flop,                                       \
            const struct trm_attention_backward *: timed_attention_backward_flop,                                     \
            const struct trm_conv2d_forward *: timed_conv_forward_flop,                                               \
-           const struct trm_conv2d_backward_data *: timed_conv_backward_data_flop,                                   \
-           const struct trm_conv2d_backward_weights *: timed_conv_backward_weights_flop, default: timed_no_flop)(call)
+           const struct trm_conv2d_backward *: timed_conv_backward_flop, default: timed_no_flop)(call)
 
 /* -- the slots that are measured */
 
@@ -328,8 +322,7 @@ enum {
   PART_swiglu_forward = TIMED_ELEMENTWISE,
   PART_swiglu_backward = TIMED_ELEMENTWISE,
   PART_conv2d_forward = TIMED_CONVOLUTION,
-  PART_conv2d_backward_data = TIMED_CONVOLUTION,
-  PART_conv2d_backward_weights = TIMED_CONVOLUTION,
+  PART_conv2d_backward = TIMED_CONVOLUTION,
   PART_max_pool_forward = TIMED_ELEMENTWISE,
   PART_max_pool_backward = TIMED_ELEMENTWISE,
   PART_avg_pool_forward = TIMED_ELEMENTWISE,

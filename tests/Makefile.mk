@@ -246,13 +246,16 @@ tests_support_bitflip_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_bitflip_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_support_bitflip_la_LIBADD = -ldl
 # Preloaded by tests/doctor.sh.
-check_LTLIBRARIES += tests/support/no_fsync.la tests/support/uneven_blas.la tests/support/regions.la
+check_LTLIBRARIES += tests/support/no_fsync.la tests/support/uneven_blas.la tests/support/regions.la \
+	tests/support/nvml.la
 tests_support_no_fsync_la_SOURCES = tests/support/no_fsync.c
 tests_support_no_fsync_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_no_fsync_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_support_regions_la_SOURCES = tests/support/regions.c
 tests_support_regions_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_regions_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
+tests_support_nvml_la_SOURCES = tests/support/nvml.c
+tests_support_nvml_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_support_uneven_blas_la_SOURCES = tests/support/uneven_blas.c
 tests_support_uneven_blas_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_uneven_blas_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)

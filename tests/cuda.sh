@@ -3,6 +3,7 @@
 # streams work only when they are waited for (tests/cuda). The operator suite, whole runs against the CPU's, and the
 # messages for what may be missing.
 . "$(dirname "$0")/lib.sh"
+[ "${TRM_TEST_LATER-}" != cuda ] || skip "another stage runs it, under the sanitizers"
 module=${builddir:-$top_srcdir/build}/tests/cuda/.libs
 [ -e "$module/trireme_cuda.so" ] || skip "the C++ compiler of this build does not make the module ($module)"
 suite=${builddir:-$top_srcdir/build}/tests/unit/test_kernels
@@ -121,6 +122,15 @@ awk -v a="$(json_number final_train_loss mixed/summary.json)" -v b="$(json_numbe
   'BEGIN { exit !(a > 0 && a - b < 1e-5 && b - a < 1e-5) }' || fail "the loss of two GPUs and a CPU is not one CPU's"
 pass "two ranks on GPUs and one on the CPU: one CPU's loss"
 pass "device.name=auto takes the GPU where there is one"
+
+mkdir driver && ln -s "$(realpath "${module%/cuda/.libs}/support/.libs/nvml.so")" driver/libnvidia-ml.so.1
+for fails in '' yes; do
+  LD_LIBRARY_PATH=$PWD/driver NVML_FAILS=$fails launch 2 "$TRIREME" train "${mixed[@]}" --run.dir="energy$fails" \
+    --device.name=cuda > energy.log 2>&1 || { cat energy.log; fail "energy of GPUs"; }
+done
+[ "$(json_number gpu_joules energy/summary.json)" = 0.375 ] || { cat energy/summary.json; fail "energy of two GPUs"; }
+! grep -q gpu_joules energyyes/summary.json alone/summary.json || fail "energy of a GPU that does not count, or on a CPU"
+pass "the energy of a node's GPUs, once for two ranks"
 
 timeout -k 10 100 "${module%/.libs}/test_emulator" > planted.log 2>&1 || { cat planted.log; fail "planted bugs"; }
 pass "the emulator finds planted bugs"

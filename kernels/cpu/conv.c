@@ -378,7 +378,7 @@ static void conv_fill_kind(struct kind *kind, const struct trm_window2d *o, cons
     }
 }
 
-void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
+static void conv_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call)
 {
   const struct trm_conv2d *conv = &call->conv;
   const struct trm_window2d *o = &conv->window;
@@ -397,7 +397,7 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
     .from = call->dy,
     .to = call->dx,
   };
-  if (call->b == 0 || conv_onednn_backward_data(device, call))
+  if (conv_onednn_backward_data(device, call))
     return;
   it.stage = (struct conv_stage){
     .type = call->type,
@@ -554,7 +554,7 @@ void conv_add_chunks(struct trm_device *device, const struct conv_chunks *it, si
   cpu_sum(device, &(struct trm_sum){.to = to, .from = from, .count = 2, .n = n});
 }
 
-void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
+static void conv_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call)
 {
   const struct trm_conv2d *conv = &call->conv;
   const struct trm_window2d *o = &conv->window;
@@ -619,4 +619,14 @@ void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_con
     conv_add_chunks(device, &sums, conv->units * it.pairs, call->beta, call->db, conv->units);
   trm_free(it.tap);
   trm_free(it.offset);
+}
+
+void cpu_conv2d_backward(struct trm_device *device, const struct trm_conv2d_backward *call)
+{
+  if (call->dw && call->dx && call->b > 0 && conv_onednn_backward(device, call))
+    return;
+  if (call->dw)
+    conv_backward_weights(device, call);
+  if (call->dx && call->b > 0)
+    conv_backward_data(device, call);
 }

@@ -1,6 +1,6 @@
 /* Convolutions by oneDNN (conv_onednn.h): which ones, and a call's images divided among the threads. A primitive runs
- * in one thread, on one image in the forward pass and that to the data: so its results do not depend on the batch or
- * on the number of threads. */
+ * in one thread, on images that fit the core's cache. In the forward pass and that to the data the results of an image
+ * are those of the primitive for one image: they do not depend on the batch or on the number of threads. */
 #include "kernels/cpu/conv_onednn.h"
 
 #include <omp.h>
@@ -110,7 +110,8 @@ static void conv_images_body(const void *arguments, size_t low, size_t high)
 
     for (int i = 0; i < CONV_CALL; i++)
       data[i] = it->bytes[i] ? (const char *)it->array[i] + image * it->bytes[i] : it->array[i];
-    conv_plan_run(plan, thread, it->library->stream[thread], it->work + (size_t)thread * it->work_bytes, data);
+    conv_plan_run(plan, thread, it->library->stream[thread], it->work + (size_t)thread * it->work_bytes, data,
+                  false);
     image += plan->key.images;
   }
   omp_set_num_threads(threads);
@@ -185,7 +186,7 @@ bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forw
   return library && conv_run_images(device, library, &key, array, call->weights_kept, call->b);
 }
 
-bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
+bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call)
 {
   struct conv_key key;
   struct conv_library *library = conv_choose(device, &call->conv, call->type, CONV_DATA, false, &key);
@@ -237,18 +238,31 @@ void conv_onednn_fused(struct trm_device *device, const struct trm_conv2d_fused 
 
 /* -- the gradient of the weights */
 
-/* A task computes that of `units` units over `chunk` images, `images` at a time. */
+/* A task computes that of `units` units over `chunk` images, `images` at a time; and with dx the gradient of the data
+ * of these images, which takes the same dy, reordered once. */
 struct gradient {
-  const struct conv_library *library;
+  struct conv_library *library;
   struct conv_key key; /* of `units` units */
   const char *x, *dy;
+  const void *w; /* of the gradient of the data, as conv_prepare_kernel returns it */
+  char *dx;      /* NULL: not computed */
   size_t x_bytes, dy_bytes, set_bytes; /* of an image; of the dy of a set of units */
   size_t b, chunks, sets, chunk, images;
   size_t pairs, elements; /* weights of a unit; floats of a chunk's sums: all weights, then biases */
   float *partial;         /* (chunks, elements) */
-  char *work;             /* (threads, thread_bytes): sums of a task, then the plan's */
-  size_t thread_bytes, sums_bytes;
+  char *work;             /* (threads, thread_bytes): sums of a task, then of the plans of both gradients */
+  size_t thread_bytes, sums_bytes, weights_bytes, data_bytes;
 };
+
+/* The key of the gradient of the data of so many images. */
+static struct conv_key conv_data_key(const struct gradient *it, size_t images)
+{
+  struct conv_key key = it->key;
+  key.pass = CONV_DATA;
+  key.bias = false;
+  key.images = images;
+  return key;
+}
 
 /* Computes the images [first, last) of a set; writes weights (units, pairs), then biases to sums. */
 static void conv_gradient_part(const struct gradient *it, size_t set, size_t first, size_t last, float *weights,
@@ -261,7 +275,16 @@ static void conv_gradient_part(const struct gradient *it, size_t set, size_t fir
                                          [CONV_DST] = it->dy + first * it->dy_bytes + set * it->set_bytes,
                                          [CONV_BIAS] = bias};
   key.images = last - first;
-  conv_plan_run(conv_plan_find(it->library, &key), thread, it->library->stream[thread], work, data);
+  const struct conv_plan *plan = conv_plan_find(it->library, &key);
+  conv_plan_run(plan, thread, it->library->stream[thread], work, data, false);
+  if (!it->dx)
+    return;
+  const struct conv_key data_key = conv_data_key(it, last - first);
+  const struct conv_plan *to = conv_plan_find(it->library, &data_key);
+  const void *const data_arrays[CONV_CALL] = {[CONV_SRC] = it->dx + first * it->x_bytes,
+                                              [CONV_KERNEL] = it->w,
+                                              [CONV_DST] = conv_reordered_dst(plan, work)};
+  conv_plan_run(to, thread, it->library->stream[thread], work + it->weights_bytes, data_arrays, true);
 }
 
 CPU_CLONES static void conv_add_part(float *to, const float *from, size_t n)
@@ -302,8 +325,23 @@ static void conv_gradient_body(const void *arguments, size_t low, size_t high)
   omp_set_num_threads(threads);
 }
 
+/* Makes the plan of the gradient of the data of so many images; returns false if there is none with the results of one
+ * image and the layout that the other gradient's has of dy. */
+static bool conv_gradient_data_plan(struct gradient *it, const struct conv_plan *weights, size_t images)
+{
+  const struct conv_key key = conv_data_key(it, images), one_key = conv_data_key(it, 1);
+  const struct conv_plan *one = conv_plan_of(it->library, &one_key);
+  const struct conv_plan *plan = one && images > 1 ? conv_plan_of_many(it->library, one, &key) : one;
+
+  if (!plan || !conv_reorders_dst_for(weights, plan))
+    return false;
+  if (plan->work_bytes > it->data_bytes)
+    it->data_bytes = plan->work_bytes;
+  return true;
+}
+
 /* Makes the plans of all numbers of images that a task takes at a time; returns false if there is none. */
-static bool conv_gradient_plans(struct conv_library *library, struct gradient *it)
+static bool conv_gradient_plans(struct gradient *it)
 {
   const size_t last = it->b - (it->chunks - 1) * it->chunk;
   const size_t images[] = {it->images, it->chunk % it->images, conv_min(last, it->images), last % it->images};
@@ -312,28 +350,29 @@ static bool conv_gradient_plans(struct conv_library *library, struct gradient *i
     if (images[i] == 0)
       continue;
     it->key.images = images[i];
-    const struct conv_plan *plan = conv_plan_of(library, &it->key);
-    if (!plan)
+    const struct conv_plan *plan = conv_plan_of(it->library, &it->key);
+    if (!plan || (it->dx && !conv_gradient_data_plan(it, plan, images[i])))
       return false;
-    if (plan->work_bytes > it->thread_bytes)
-      it->thread_bytes = plan->work_bytes;
+    if (plan->work_bytes > it->weights_bytes)
+      it->weights_bytes = plan->work_bytes;
   }
   return true;
 }
 
-bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
+/* Computes dw and db, and with `data` dx; returns false, and computes nothing, where that is not for the library, or,
+ * with `data`, where the tasks cannot be divided evenly among the threads. */
+static bool conv_gradients(struct trm_device *device, const struct trm_conv2d_backward *call, bool data)
 {
   const struct trm_conv2d *conv = &call->conv;
   const struct trm_window2d *o = &conv->window;
   const size_t in = conv->channels * o->in[0] * o->in[1], out = conv->units * o->out[0] * o->out[1];
   const size_t bytes = trm_value_bytes(call->type);
-  struct gradient it = {.x = call->x, .dy = call->dy, .x_bytes = in * bytes, .dy_bytes = out * bytes, .b = call->b};
-  struct conv_library *library =
-    conv_choose(device, conv, call->type, CONV_WEIGHTS, call->db != NULL, &it.key);
+  struct gradient it = {.x = call->x, .dy = call->dy, .dx = data ? call->dx : NULL, .x_bytes = in * bytes,
+                        .dy_bytes = out * bytes, .b = call->b};
 
-  if (!library)
+  it.library = conv_choose(device, conv, call->type, CONV_WEIGHTS, call->db != NULL, &it.key);
+  if (!it.library)
     return false;
-  it.library = library;
   it.pairs = trm_conv2d_weights(conv) / conv->units;
   it.elements = conv->units * (it.pairs + 1);
   it.chunks = conv_min(conv_min(call->b, TASKS), conv_ceil_div(SUMS, it.elements));
@@ -346,18 +385,33 @@ bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_co
   }
   it.set_bytes = it.key.units * o->out[0] * o->out[1] * bytes;
   it.images = conv_min(it.chunk, 1 + IMAGE_FLOATS / (in + out));
-  if (!conv_gradient_plans(library, &it))
+  if ((data && (it.sets > 1 || it.chunks % (size_t)device->threads != 0)) || !conv_gradient_plans(&it))
     return false;
+  const struct conv_key one_key = conv_data_key(&it, 1);
+  struct conv_plan *one = data ? conv_plan_of(it.library, &one_key) : NULL;
+  const size_t kernel_bytes = data ? one->array[CONV_KERNEL].bytes : 0;
   it.sums_bytes = conv_ceil_div(it.key.units * (it.pairs + 1) * sizeof(float), 64) * 64;
-  it.thread_bytes += it.sums_bytes;
-  char *memory = conv_align(cpu_scratch(device, 64 + (size_t)device->threads * it.thread_bytes +
+  it.thread_bytes = it.sums_bytes + it.weights_bytes + it.data_bytes;
+  char *memory = conv_align(cpu_scratch(device, 64 + kernel_bytes + (size_t)device->threads * it.thread_bytes +
                                                   it.chunks * it.elements * sizeof(float)));
-  it.work = memory;
-  it.partial = (float *)(memory + (size_t)device->threads * it.thread_bytes);
+  it.work = memory + kernel_bytes;
+  it.partial = (float *)(it.work + (size_t)device->threads * it.thread_bytes);
+  if (data)
+    it.w = conv_prepare_kernel(it.library, one, call->w, false, memory);
   cpu_for(device, it.chunks * it.sets, 1, (double)it.chunk * conv_work(conv, it.key.units), conv_gradient_body, &it);
   const struct conv_chunks sums = {it.partial, it.chunks, it.elements};
   conv_add_chunks(device, &sums, 0, call->beta, call->dw, conv->units * it.pairs);
   if (call->db)
     conv_add_chunks(device, &sums, conv->units * it.pairs, call->beta, call->db, conv->units);
   return true;
+}
+
+bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call)
+{
+  return conv_gradients(device, call, false);
+}
+
+bool conv_onednn_backward(struct trm_device *device, const struct trm_conv2d_backward *call)
+{
+  return conv_gradients(device, call, true);
 }

@@ -30,6 +30,7 @@ struct conv_key {
 struct conv_layout {
   dnnl_memory_desc_t user; /* not of the bias */
   dnnl_primitive_t reorder; /* between the two; NULL: they are equal */
+  bool transposed;          /* the library's has channels last, in bfloat16: conv_transpose_bf16 reorders it */
   size_t bytes;             /* of the library's */
 };
 
@@ -67,8 +68,8 @@ struct conv_library {
 /* Returns the plan, which it makes if it is new; NULL: the library has no fast primitive for it. Outside of parallel
  * regions. */
 struct conv_plan *conv_plan_of(struct conv_library *library, const struct conv_key *key);
-/* Returns the plan of key, which is that of `one` but for the number of images; NULL: there is none, or its results of an
- * image are not those of `one`, to the bit. Their weights have the same layout. Outside of parallel regions. */
+/* Returns the plan of key, which is that of `one` but for the number of images; NULL: there is none, or its results of
+ * an image are not those of `one`, to the bit. Their weights have the same layout. Outside of parallel regions. */
 const struct conv_plan *conv_plan_of_many(struct conv_library *library, const struct conv_plan *one,
                                           const struct conv_key *key);
 /* Returns the plan if it has been made, with or without a primitive; NULL: it has not. */
@@ -92,15 +93,24 @@ const char *conv_prepare_folded(struct conv_library *library, struct conv_plan *
 size_t conv_folded_bytes(const struct conv_plan *plan);
 /* Returns true if the library has a fast primitive for the key; makes none. */
 bool conv_plan_exists(const struct conv_library *library, const struct conv_key *key);
-/* Runs the primitive on the arrays, CONV_KERNEL as conv_prepare_kernel returns it; in the calling thread, with its
- * number, and a stream that no other one uses. work: (plan->work_bytes), 64-byte aligned. */
+/* Runs the primitive on the arrays, CONV_KERNEL as conv_prepare_kernel returns it, dst_ready: CONV_DST as
+ * conv_reordered_dst returns it; in the calling thread, with its number, and a stream that no other one uses.
+ * work: (plan->work_bytes), 64-byte aligned. */
 void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t stream, char *work,
-                   const void *const data[CONV_CALL]);
+                   const void *const data[CONV_CALL], bool dst_ready);
+/* True if a run of the plan reorders CONV_DST into the layout that a run of plan `to` takes; where in work that is. */
+bool conv_reorders_dst_for(const struct conv_plan *plan, const struct conv_plan *to);
+const void *conv_reordered_dst(const struct conv_plan *plan, const char *work);
+
+/* to (images, columns, rows) = from (images, rows, columns). */
+void conv_transpose_bf16(trm_bf16 *to, const trm_bf16 *from, size_t images, size_t rows, size_t columns);
 
 /* The calls of the contract: false if the library has no primitive that is faster than our kernels. */
 bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forward *call);
-bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call);
-bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call);
+bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call);
+bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call);
+/* Both gradients at once, for which dy is reordered once. */
+bool conv_onednn_backward(struct trm_device *device, const struct trm_conv2d_backward *call);
 bool conv_onednn_fuses(struct trm_device *device, const struct trm_conv2d *conv, enum trm_value_type type);
 void conv_onednn_fused(struct trm_device *device, const struct trm_conv2d_fused *call);
 void conv_onednn_close(struct conv_library *library); /* NULL is allowed */
@@ -113,6 +123,7 @@ const char *conv_onednn_name(void); /* with the version */
 #define conv_onednn_fused NULL
 #define conv_onednn_backward_data(device, call) false
 #define conv_onednn_backward_weights(device, call) false
+#define conv_onednn_backward(device, call) false
 #define conv_onednn_close(library) ((void)(library))
 #define conv_onednn_name() NULL
 #endif

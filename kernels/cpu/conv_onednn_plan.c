@@ -215,6 +215,26 @@ static size_t conv_scratch_bytes(dnnl_primitive_t primitive)
   return dnnl_memory_desc_get_size(conv_scratch_view(description));
 }
 
+/* True if the library takes whole images in bfloat16 with the channels last. */
+static bool conv_is_transposed(const struct conv_plan *plan, int array)
+{
+  const struct conv_key *key = &plan->key;
+  dnnl_dims_t size, step;
+  onednn_description last;
+
+  if (array == CONV_KERNEL || key->type != TRM_VALUES_BF16 || key->units != key->conv.units)
+    return false;
+  conv_sizes(key, array, size, step);
+  step[0] = size[1] * size[2] * size[3];
+  step[1] = 1;
+  step[2] = size[3] * size[1];
+  step[3] = size[1];
+  conv_check(onednn_describe_strides(&last, DIMS, size, dnnl_bf16, step));
+  const bool equal = dnnl_memory_desc_equal(ONEDNN_VIEW(last), conv_view(plan, array));
+  onednn_free_description(&last);
+  return equal;
+}
+
 static void conv_plan_layout(struct conv_plan *plan, int array, dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
   const onednn_view user = ONEDNN_VIEW(plan->array[array].user), library = conv_view(plan, array);
@@ -224,6 +244,7 @@ static void conv_plan_layout(struct conv_plan *plan, int array, dnnl_engine_t en
   plan->array[array].bytes = conv_aligned(dnnl_memory_desc_get_size(library));
   if (dnnl_memory_desc_equal(user, library))
     return;
+  plan->array[array].transposed = conv_is_transposed(plan, array);
   conv_check(dnnl_reorder_primitive_desc_create(&reorder, output ? library : user, engine, output ? user : library,
                                                 engine, attr));
   conv_check(dnnl_primitive_create(&plan->array[array].reorder, reorder));
@@ -430,12 +451,27 @@ void conv_onednn_close(struct conv_library *library)
 
 /* -- running */
 
-static void conv_reorder(dnnl_primitive_t reorder, dnnl_memory_t from, dnnl_memory_t to, dnnl_memory_t scratch,
+/* Reorders images between the caller's layout and the library's; their memory objects have the addresses. */
+static void conv_reorder(const struct conv_plan *plan, int array, const struct conv_memory *memory,
                          dnnl_stream_t stream)
 {
-  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, scratch}};
+  const bool output = conv_is_output(&plan->key, array);
+  const dnnl_memory_t from = output ? memory->library[array] : memory->user[array],
+                      to = output ? memory->user[array] : memory->library[array];
+  const dnnl_exec_arg_t arguments[] = {
+    {DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, memory->scratch}};
+  void *source, *target;
+  dnnl_dims_t size, step;
 
-  conv_check(dnnl_primitive_execute(reorder, stream, 3, arguments));
+  if (plan->array[array].transposed) {
+    conv_sizes(&plan->key, array, size, step);
+    conv_check(dnnl_memory_get_data_handle(from, &source));
+    conv_check(dnnl_memory_get_data_handle(to, &target));
+    const size_t channels = (size_t)size[1], positions = (size_t)(size[2] * size[3]);
+    conv_transpose_bf16(target, source, plan->key.images, output ? positions : channels, output ? channels : positions);
+    return;
+  }
+  conv_check(dnnl_primitive_execute(plan->array[array].reorder, stream, 3, arguments));
   conv_check(dnnl_stream_wait(stream));
 }
 
@@ -534,8 +570,21 @@ const char *conv_prepare_folded(struct conv_library *library, struct conv_plan *
   return to;
 }
 
+bool conv_reorders_dst_for(const struct conv_plan *plan, const struct conv_plan *to)
+{
+  return conv_in_work(plan, CONV_DST) && dnnl_memory_desc_equal(conv_view(plan, CONV_DST), conv_view(to, CONV_DST));
+}
+
+const void *conv_reordered_dst(const struct conv_plan *plan, const char *work)
+{
+  for (int i = 0; i < CONV_DST; i++)
+    if (conv_in_work(plan, i))
+      work += plan->array[i].bytes;
+  return work;
+}
+
 void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t stream, char *work,
-                   const void *const data[CONV_CALL])
+                   const void *const data[CONV_CALL], bool dst_ready)
 {
   static const int names[][CONV_ARRAYS] = {
     [CONV_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
@@ -548,7 +597,7 @@ void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t strea
   for (int i = 0; i < CONV_ARRAYS; i++) {
     if (!memory->library[i])
       continue;
-    const bool in_work = conv_in_work(plan, i);
+    const bool in_work = conv_in_work(plan, i) && !(i == CONV_DST && dst_ready);
     void *at = in_work ? work : (void *)data[i];
 
     if (i == CONV_DST && (plan->key.fused & CONV_ADDS) && at != data[CONV_ADDEND])
@@ -562,11 +611,11 @@ void conv_plan_run(const struct conv_plan *plan, int thread, dnnl_stream_t strea
   }
   conv_check(dnnl_memory_set_data_handle(memory->scratch, work));
   for (int i = 0; i < CONV_ARRAYS; i++)
-    if (conv_in_work(plan, i) && !conv_is_output(&plan->key, i))
-      conv_reorder(plan->array[i].reorder, memory->user[i], memory->library[i], memory->scratch, stream);
+    if (conv_in_work(plan, i) && !conv_is_output(&plan->key, i) && !(i == CONV_DST && dst_ready))
+      conv_reorder(plan, i, memory, stream);
   conv_check(dnnl_primitive_execute(plan->primitive, stream, count, arguments));
   conv_check(dnnl_stream_wait(stream));
   for (int i = 0; i < CONV_ARRAYS; i++)
     if (conv_in_work(plan, i) && conv_is_output(&plan->key, i))
-      conv_reorder(plan->array[i].reorder, memory->library[i], memory->user[i], memory->scratch, stream);
+      conv_reorder(plan, i, memory, stream);
 }

@@ -351,15 +351,13 @@ static void conv_phase(struct conv_product *it, const struct trm_window2d *win, 
   it->out_start = (int)(first[0] * win->in[1] + first[1]);
 }
 
-void cuda_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d_backward_data *call)
+static void conv_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call)
 {
   const struct trm_conv2d *conv = &call->conv;
   const struct trm_window2d *win = &conv->window;
   const int kernel = (int)(win->kernel[0] * win->kernel[1]);
   struct conv_product it = {};
 
-  if (!conv_fits(device, conv, call->b))
-    return;
   it.rows = (int)(conv->channels / conv->groups);
   it.windows.groups = (int)conv->groups;
   it.windows.c = (int)(conv->units / conv->groups);
@@ -425,7 +423,7 @@ template <typename value> struct conv_bias_term {
 };
 
 template <typename value>
-static void conv_bias_gradient(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
+static void conv_bias_gradient(struct trm_device *device, const struct trm_conv2d_backward *call)
 {
   const size_t size = call->conv.window.out[0] * call->conv.window.out[1];
   const conv_bias_term<value> at = {call->dy, call->conv.units, size};
@@ -433,12 +431,10 @@ static void conv_bias_gradient(struct trm_device *device, const struct trm_conv2
   columns_sum(device, at, call->b * size, call->conv.units, call->beta, call->db);
 }
 
-void cuda_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d_backward_weights *call)
+static void conv_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call)
 {
   struct conv_gradient it = {};
 
-  if (!conv_fits(device, &call->conv, call->b))
-    return;
   it.windows = conv_windows_of(&call->conv, call->b);
   it.rows = (int)(call->conv.units / call->conv.groups);
   it.images = call->x;
@@ -448,4 +444,14 @@ void cuda_conv2d_backward_weights(struct trm_device *device, const struct trm_co
                conv_launch_gradient<tile>(device, &it, call->beta, call->dw));
   if (call->db)
     CUDA_BY_TYPE(call->type, conv_bias_gradient<value>(device, call));
+}
+
+void cuda_conv2d_backward(struct trm_device *device, const struct trm_conv2d_backward *call)
+{
+  if (!conv_fits(device, &call->conv, call->b))
+    return;
+  if (call->dw)
+    conv_backward_weights(device, call);
+  if (call->dx)
+    conv_backward_data(device, call);
 }

@@ -160,10 +160,8 @@ static size_t arrays_out(const struct trm_window2d *window, size_t planes)
 #define CONV_WEIGHTS trm_conv2d_weights(&call->conv)
 ARRAYS(trm_conv2d_forward, READS_VALUES(x, IMAGES_IN), READS_VALUES(w, CONV_WEIGHTS), READS(bias, call->conv.units),
        WRITES_VALUES(y, IMAGES_OUT))
-ARRAYS(trm_conv2d_backward_data, READS_VALUES(dy, IMAGES_OUT), READS_VALUES(w, CONV_WEIGHTS),
-       WRITES_VALUES(dx, IMAGES_IN))
-ARRAYS(trm_conv2d_backward_weights, READS_VALUES(x, IMAGES_IN), READS_VALUES(dy, IMAGES_OUT), ADDS(dw, CONV_WEIGHTS),
-       ADDS(db, call->conv.units))
+ARRAYS(trm_conv2d_backward, READS_VALUES(x, IMAGES_IN), READS_VALUES(w, CONV_WEIGHTS), READS_VALUES(dy, IMAGES_OUT),
+       ADDS(dw, CONV_WEIGHTS), ADDS(db, call->conv.units), WRITES_VALUES(dx, IMAGES_IN))
 
 #define PLANES_IN arrays_in(&call->window, call->planes)
 #define PLANES_OUT arrays_out(&call->window, call->planes)

@@ -387,21 +387,14 @@ struct trm_conv2d_forward {
   enum trm_value_type type;
 };
 
-/* dx (B, C, H, W) from dy (B, N, OH, OW) and w; overwrites dx */
-struct trm_conv2d_backward_data {
+/* dw (N, C / G, KH, KW) (NULL: not computed, nor is db) = beta * dw + .., of x and dy (B, N, OH, OW); db (N) likewise
+ * (NULL: not computed); dx (B, C, H, W) (NULL: not computed) of dy and w; beta is 0 or 1 */
+struct trm_conv2d_backward {
   struct trm_conv2d conv;
-  const void *dy, *w;
-  void *dx;
-  size_t b;
-  enum trm_value_type type;
-};
-
-/* dw = beta * dw + .., db (N) likewise (NULL: not computed); beta is 0 or 1 */
-struct trm_conv2d_backward_weights {
-  struct trm_conv2d conv;
-  const void *x, *dy;
+  const void *x, *w, *dy;
   float beta;
   float *dw, *db;
+  void *dx;
   size_t b;
   enum trm_value_type type;
 };
@@ -760,8 +753,7 @@ struct trm_add_norm_backward {
   X(swiglu_forward, trm_swiglu_forward)                                         \
   X(swiglu_backward, trm_swiglu_backward)                                       \
   X(conv2d_forward, trm_conv2d_forward)                                         \
-  X(conv2d_backward_data, trm_conv2d_backward_data)                             \
-  X(conv2d_backward_weights, trm_conv2d_backward_weights)                       \
+  X(conv2d_backward, trm_conv2d_backward)                                       \
   X(max_pool_forward, trm_max_pool_forward)                                     \
   X(max_pool_backward, trm_max_pool_backward)                                   \
   X(avg_pool_forward, trm_avg_pool_forward)                                     \

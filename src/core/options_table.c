@@ -244,8 +244,8 @@ const struct trm_option trm_option_table[] = {
    "injected outages: \"RANK:FROM-TO\", seconds of training in which it computes nothing; without TO it fails"),
   TEXT(run.record, "", "folder to which an asynchronous run writes the order of its events (for simulate.replay)"),
   CHOICE(run.trace, "none", WORDS("none", "steps", "regions"),
-   "steps: record what each rank does in run.dir/trace.json (chrome://tracing, Perfetto, trireme report); regions: name "
-   "the parts of a step to a profiler of the MPI library (MPI_Pcontrol)"),
+   "steps: record what each rank does in run.dir/trace.json (chrome://tracing, Perfetto, trireme report); regions: "
+   "name the parts of a step to a profiler of the MPI library (MPI_Pcontrol)"),
   REAL(run.stall_after, "60", 0, 1e9,
    "seconds without progress after which a rank is named that others wait for, with its operation (0: never)"),
   REAL(run.stall_abort, "600", 0, 1e9,

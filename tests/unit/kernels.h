@@ -37,6 +37,7 @@ double activation_slope(enum trm_activation kind, double x);
 
 /* kernels_images.c */
 void conv2d_reference(struct trm_device *device);
+void conv2d_transposed(void); /* images in bfloat16, channels last */
 void conv2d_every_processor(void); /* the CPU's micro-kernels for all instruction sets of this processor */
 void pool_reference(struct trm_device *device);
 void pool_extremes(struct trm_device *device);

@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "kernels.h"
 #include "kernels/cpu/conv.h"
+#include "kernels/cpu/conv_onednn.h"
 #include "support/pretend_device.h"
 
 static struct trm_window2d window_of(size_t h, size_t w, size_t kh, size_t kw, size_t sh, size_t sw, size_t ph,
@@ -77,6 +78,23 @@ static void terms_check(const char *what, const struct trm_conv2d *how, const fl
   CU_PASS("convolution");
 }
 
+/* The last of b images gives the same values by itself: y of x, and dx of dy. */
+static void conv2d_alone(struct trm_device *device, const struct trm_conv2d *how, size_t b, const float *w,
+                         const float *bias, const struct conv2d_want *want, const float *x, const float *y,
+                         const float *dy, const float *dx)
+{
+  const size_t in = want->x / b, out = want->y / b;
+  float *one_y = device_nan(device, out), *one_dx = device_nan(device, in);
+  device->ops->conv2d_forward(device, &(struct trm_conv2d_forward){
+    .conv = *how, .x = x + (b - 1) * in, .w = w, .bias = bias, .y = one_y, .b = 1});
+  device->ops->conv2d_backward(device, &(struct trm_conv2d_backward){
+    .conv = *how, .w = w, .dy = dy + (b - 1) * out, .dx = one_dx, .b = 1});
+  CU_ASSERT_EQUAL(memcmp(read_floats(device, one_y, out), read_floats(device, y, want->y) + (b - 1) * out,
+                         out * sizeof(float)), 0);
+  CU_ASSERT_EQUAL(memcmp(read_floats(device, one_dx, in), read_floats(device, dx, want->x) + (b - 1) * in,
+                         in * sizeof(float)), 0);
+}
+
 static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how, size_t b, bool has_bias)
 {
   const struct trm_window2d *o = &how->window;
@@ -106,11 +124,13 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
   device->ops->conv2d_forward(device, &(struct trm_conv2d_forward){
     .conv = *how, .x = on_x, .w = on_w, .bias = has_bias ? on_bias : NULL, .y = y, .b = b});
   terms_check("forward", how, read_floats(device, y, want.y), want.value[0], want.magnitude[0], want.y, rounds);
-  device->ops->conv2d_backward_data(device, &(struct trm_conv2d_backward_data){
-    .conv = *how, .dy = on_dy, .w = on_w, .dx = dx, .b = b});
+  device->ops->conv2d_backward(device, &(struct trm_conv2d_backward){
+    .conv = *how, .w = on_w, .dy = on_dy, .dx = dx, .b = b});
   terms_check("backward to the data", how, read_floats(device, dx, want.x), want.value[1], want.magnitude[1], want.x,
               rounds);
-  device->ops->conv2d_backward_weights(device, &(struct trm_conv2d_backward_weights){
+  if (b > 1)
+    conv2d_alone(device, how, b, on_w, has_bias ? on_bias : NULL, &want, on_x, y, on_dy, dx);
+  device->ops->conv2d_backward(device, &(struct trm_conv2d_backward){
     .conv = *how, .x = on_x, .dy = on_dy, .dw = dw, .db = has_bias ? db : NULL, .b = b});
   terms_check("backward to the weights", how, read_floats(device, dw, want.w), want.value[2], want.magnitude[2],
               want.w, rounds);
@@ -121,8 +141,11 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
   /* beta = 1: adds to the gradient */
   dw = device_floats(device, w, want.w);
   db = device_floats(device, bias, want.units);
-  device->ops->conv2d_backward_weights(device, &(struct trm_conv2d_backward_weights){
-    .conv = *how, .x = on_x, .dy = on_dy, .beta = 1, .dw = dw, .db = has_bias ? db : NULL, .b = b});
+  float *both = device_nan(device, want.x);
+  device->ops->conv2d_backward(device, &(struct trm_conv2d_backward){
+    .conv = *how, .x = on_x, .w = on_w, .dy = on_dy, .beta = 1, .dw = dw, .db = has_bias ? db : NULL, .dx = both,
+    .b = b});
+  CU_ASSERT_EQUAL(memcmp(read_floats(device, both, want.x), read_floats(device, dx, want.x), want.x * sizeof *dx), 0);
   for (size_t i = 0; i < want.w; i++) {
     want.value[2][i] += (double)w[i];
     want.magnitude[2][i] += fabs((double)w[i]);
@@ -171,6 +194,7 @@ static const struct {
   /* with oneDNN: by the library; the gradient of the weights of parts of the batch, of the units, of several images */
   {2, 16, 16, 1, 14, 14, 3, 1, 1}, {35, 16, 48, 1, 5, 5, 3, 1, 1}, {18, 16, 16, 1, 96, 96, 1, 1, 0},
   {3, 32, 256, 1, 7, 7, 3, 2, 1}, {2, 31, 45, 1, 8, 6, 5, 1, 2}, {3, 48, 32, 1, 9, 9, 1, 2, 0},
+  {50, 16, 32, 1, 11, 11, 3, 1, 1}, /* both gradients at once, of several images */
 };
 
 void conv2d_reference(struct trm_device *device)
@@ -183,6 +207,28 @@ void conv2d_reference(struct trm_device *device)
     conv2d_check(device, &how, conv2d_cases[i].b, i % 2 == 0);
   }
   conv2d_drawn(device, 40);
+}
+
+void conv2d_transposed(void)
+{
+#ifdef HAVE_ONEDNN
+  static const size_t sizes[] = {1, 16, 17, 32, 49};
+  enum { IMAGES = 2, MOST = IMAGES * 49 * 49 };
+  trm_bf16 from[MOST], to[MOST + 1];
+  for (size_t i = 0; i < MOST; i++)
+    from[i] = (trm_bf16)(i * 40503);
+  for (size_t r = 0; r < COUNT(sizes); r++)
+    for (size_t c = 0; c < COUNT(sizes); c++) {
+      const size_t rows = sizes[r], columns = sizes[c], n = IMAGES * rows * columns;
+      size_t wrong = 0;
+      to[n] = 4711;
+      conv_transpose_bf16(to, from, IMAGES, rows, columns);
+      for (size_t i = 0; i < n; i++)
+        wrong += to[i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows] != from[i];
+      CU_ASSERT_EQUAL(wrong, 0);
+      CU_ASSERT_EQUAL(to[n], 4711);
+    }
+#endif
 }
 
 static const struct conv_kernels *conv2d_kind;

@@ -181,10 +181,10 @@ VALUES(swiglu_forward, trm_swiglu_forward, type)
 VALUES(swiglu_backward, trm_swiglu_backward, type)
 VALUES_SUMS(conv2d_forward, trm_conv2d_forward, type, values_taps(&wide.conv) * wide.conv.channels,
             values_library(&wide.conv))
-VALUES_SUMS(conv2d_backward_data, trm_conv2d_backward_data, type, values_taps(&wide.conv) * wide.conv.units,
+VALUES_SUMS(conv2d_backward, trm_conv2d_backward, type,
+            wide.dx ? values_taps(&wide.conv) * wide.conv.units
+                    : wide.b * wide.conv.window.out[0] * wide.conv.window.out[1],
             values_library(&wide.conv))
-VALUES_SUMS(conv2d_backward_weights, trm_conv2d_backward_weights, type,
-            wide.b * wide.conv.window.out[0] * wide.conv.window.out[1], values_library(&wide.conv))
 VALUES(max_pool_forward, trm_max_pool_forward, type)
 VALUES(max_pool_backward, trm_max_pool_backward, type)
 VALUES(avg_pool_forward, trm_avg_pool_forward, type)
@@ -356,9 +356,9 @@ static void values_convolution(struct trm_device *device, const struct trm_conv2
   conv2d_forward_values(device, 0, (struct trm_conv2d_forward){
     .conv = *conv, .x = host_random(in, 1), .w = host_random(w, 2), .bias = host_random(conv->units, 3),
     .y = host_floats(out), .b = b});
-  conv2d_backward_data_values(device, 0, (struct trm_conv2d_backward_data){
-    .conv = *conv, .dy = host_random(out, 1), .w = host_random(w, 2), .dx = host_random(in, 4), .b = b});
-  conv2d_backward_weights_values(device, 0, (struct trm_conv2d_backward_weights){
+  conv2d_backward_values(device, 0, (struct trm_conv2d_backward){
+    .conv = *conv, .w = host_random(w, 2), .dy = host_random(out, 1), .dx = host_random(in, 4), .b = b});
+  conv2d_backward_values(device, 0, (struct trm_conv2d_backward){
     .conv = *conv, .x = host_random(in, 1), .dy = host_random(out, 2), .beta = 1, .dw = host_random(w, 3),
     .db = host_random(conv->units, 4), .b = b});
 }

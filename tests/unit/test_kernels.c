@@ -290,6 +290,7 @@ int main(void)
     {"exp, tanh, sigmoid, Phi: stated errors hold", math_accuracy},
     {"convolution against double", test_conv2d_reference},
     {"convolution by every instruction set", conv2d_every_processor},
+    {"images with their channels last", conv2d_transposed},
     {"pooling against double", test_pool_reference},
     {"pooling: ties, NaN, infinities", test_pool_extremes},
     {"batch normalization against double", test_batch_norm_reference},

@@ -78,17 +78,14 @@ static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass
                             const void *dy, void *dx, float *work)
 {
   (void)y, (void)work;
-  const struct trm_conv2d conv = trm_layer_conv2d(layer);
-  const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *weight = &layer->parameter[WEIGHT];
   const struct trm_parameter *bias = conv2d_has_bias(layer) ? &layer->parameter[BIAS] : NULL;
-  if (!weight->frozen || (bias && !bias->frozen))
-    ops->conv2d_backward_weights(pass->device, &(struct trm_conv2d_backward_weights){
-      .conv = conv, .x = x, .dy = dy, .beta = pass->beta, .dw = weight->g,
-      .db = bias && !bias->frozen ? bias->g : NULL, .b = layer->rows, .type = layer->values});
-  if (dx)
-    ops->conv2d_backward_data(pass->device, &(struct trm_conv2d_backward_data){
-      .conv = conv, .dy = dy, .w = layer->parameter[WEIGHT].values, .dx = dx, .b = layer->rows, .type = layer->values});
+  const bool trains = !weight->frozen || (bias && !bias->frozen);
+  if (trains || dx)
+    pass->device->ops->conv2d_backward(pass->device, &(struct trm_conv2d_backward){
+      .conv = trm_layer_conv2d(layer), .x = x, .w = weight->values, .dy = dy, .beta = pass->beta,
+      .dw = trains ? weight->g : NULL, .db = bias && !bias->frozen ? bias->g : NULL, .dx = dx, .b = layer->rows,
+      .type = layer->values});
 }
 
 static struct trm_cost conv2d_cost(const struct trm_layer *layer)
