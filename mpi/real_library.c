@@ -40,7 +40,7 @@ void real_library_allgather(struct trm_comm *comm, const void *mine, void *all, 
   real_barrier_before_collective(comm);
   if (bytes <= REAL_CHUNK_BYTES)
     /* in place the first type is ignored, but profilers ask for its size */
-    MPI_Allgather(MPI_IN_PLACE, 0, real_type(type), all, (int)count, real_type(type), real_of(comm)->mpi);
+    MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, all, (int)count, real_type(type), real_of(comm)->mpi);
   else
     for (int i = 0; i < comm->size; i++)
       real_library_broadcast(comm, (char *)all + (size_t)i * bytes, count, type, i);

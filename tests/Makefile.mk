@@ -245,7 +245,7 @@ tests_support_bitflip_la_SOURCES = tests/support/bitflip.c
 tests_support_bitflip_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 tests_support_bitflip_la_LDFLAGS = -module -avoid-version -shared -rpath $(abs_builddir)
 tests_support_bitflip_la_LIBADD = -ldl
-# Preloaded by tests/doctor.sh.
+# Preloaded by tests/doctor.sh, regions.sh and guides.sh; nvml stands for the driver's library in cuda.sh.
 check_LTLIBRARIES += tests/support/no_fsync.la tests/support/uneven_blas.la tests/support/regions.la \
 	tests/support/nvml.la
 tests_support_no_fsync_la_SOURCES = tests/support/no_fsync.c

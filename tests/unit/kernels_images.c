@@ -212,6 +212,10 @@ void conv2d_reference(struct trm_device *device)
 void conv2d_transposed(void)
 {
 #ifdef HAVE_ONEDNN
+#ifdef __x86_64__
+  if (!__builtin_cpu_supports("avx2"))
+    return;
+#endif
   static const size_t sizes[] = {1, 16, 17, 32, 49};
   enum { IMAGES = 2, MOST = IMAGES * 49 * 49 };
   trm_bf16 from[MOST], to[MOST + 1];
