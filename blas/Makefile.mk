@@ -2,6 +2,7 @@
 libtrireme_la_SOURCES += \
 	blas/amx.c \
 	blas/amx.h \
+	blas/amx_tile.h \
 	blas/blas.c \
 	blas/blas.h \
 	blas/openblas.c \

@@ -1,6 +1,4 @@
-/* Matrix products of bfloat16 on the tiles of Intel's AMX (Sapphire Rapids and later): a tile has 16 rows of 64 bytes,
- * and one instruction adds the product of 16 x 32 and 32 x 16 values to 16 x 16 float32 sums (Intel's manual of the
- * instruction set, TDPBF16PS; it takes subnormal values for zero).
+/* Matrix products of bfloat16 on the tiles of Intel's AMX (Sapphire Rapids and later; amx_tile.h).
  *
  * Both factors are first copied to tiles, float32 ones rounded to nearest, ties to even. Threads then divide C. Every
  * element of C is summed in the order of k, in float32, and rounded once: results depend on nothing else, neither on
@@ -9,7 +7,6 @@
 
 #ifdef BLAS_AMX
 
-#include <immintrin.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,9 +26,9 @@
 #pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")
 #endif
 
-/* Edge of a tile; values of k in it, and in all of its rows; rows of two tiles, a strip. */
-enum { EDGE = 16, DEPTH = 32, TILE = EDGE * DEPTH, STRIP = 2 * EDGE };
-enum { LINE = 64, SUMS = EDGE * EDGE }; /* bytes of a tile's row; sums in a tile */
+#include "blas/amx_tile.h"
+
+enum { STRIP = 2 * EDGE }; /* rows of two tiles */
 /* Tiles along k that are multiplied before the next ones: two rows of them fit the first cache. */
 enum { RUN = 16 };
 /* Largest edge of a block of C: its sums, and RUN tiles of its rows and columns, fit the second cache. */
@@ -50,8 +47,7 @@ static size_t amx_tiles(size_t n, size_t edge)
 /* -- copies of the factors */
 
 /* A factor as strips of 32 rows of op(A), or columns of op(B). Of each strip first the tile of all its k for its first
- * 16, then for its last: tile t of half h of strip s begins at ((2 s + h) depth + t) TILE. Zeros fill up. A tile of A
- * has 16 rows of 32 values of k. One of B has 16 rows of two values of k, with those of 16 columns interleaved. */
+ * 16, then for its last: tile t of half h of strip s begins at ((2 s + h) depth + t) TILE. Zeros fill up. */
 struct factor {
   const void *from;
   enum trm_value_type type;
@@ -64,74 +60,26 @@ struct factor {
   trm_bf16 *to;
 };
 
-/* Loads 32 values in bfloat16, zeros where mask has none. */
-static __m512i amx_load_32(const struct factor *f, size_t at, __mmask32 mask)
+static __m512i amx_load(const struct factor *f, size_t at, __mmask32 mask)
 {
-  if (f->type == TRM_VALUES_F32) {
-    const float *from = (const float *)f->from + at;
-    const __m512 low = _mm512_maskz_loadu_ps((__mmask16)mask, from);
-    const __m512 high = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), from + 16);
-
-    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-  }
-  return _mm512_maskz_loadu_epi16(mask, (const trm_bf16 *)f->from + at);
-}
-
-/* Bits for the first n of 32 values. */
-static __mmask32 amx_mask(size_t n)
-{
-  return n >= 32 ? 0xffffffffu : (1u << n) - 1;
-}
-
-/* Transposes 16 x 16 values of 32 bits. */
-static void amx_transpose(__m512i r[EDGE])
-{
-  __m512i t[EDGE];
-
-  for (int i = 0; i < EDGE; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < EDGE; i += 4)
-    for (int j = 0; j < 2; j++) {
-      r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-      r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-    }
-  for (int i = 0; i < 4; i++) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 8; i++) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-  }
-}
-
-static void amx_store_tile(trm_bf16 *to, __m512i row[EDGE], bool transposed)
-{
-  if (transposed)
-    amx_transpose(row);
-  for (int i = 0; i < EDGE; i++)
-    _mm512_storeu_si512(to + i * DEPTH, row[i]);
+  return amx_tile_load(f->type, f->from, at, mask);
 }
 
 /* Copies tile t of a half strip whose rows are contiguous along k. */
 static void amx_copy_along_k(const struct factor *f, size_t first, size_t t, trm_bf16 *to)
 {
-  const __mmask32 mask = amx_mask(f->k - t * DEPTH);
+  const __mmask32 mask = amx_tile_mask(f->k - t * DEPTH);
   __m512i row[EDGE];
 
   for (size_t i = 0; i < EDGE; i++)
-    row[i] = first + i < f->count ? amx_load_32(f, (first + i) * f->ld + t * DEPTH, mask) : _mm512_setzero_si512();
-  amx_store_tile(to, row, f->is_b);
+    row[i] = first + i < f->count ? amx_load(f, (first + i) * f->ld + t * DEPTH, mask) : _mm512_setzero_si512();
+  amx_tile_store(to, row, f->is_b);
 }
 
 /* Copies tile t of both halves of a strip whose values of one k are contiguous. */
 static void amx_copy_across_k(const struct factor *f, size_t first, size_t t, trm_bf16 *to, size_t half)
 {
-  const __mmask32 mask = amx_mask(f->count - first);
+  const __mmask32 mask = amx_tile_mask(f->count - first);
   __m512i low[EDGE], high[EDGE];
 
   for (size_t i = 0; i < EDGE; i++) {
@@ -139,16 +87,13 @@ static void amx_copy_across_k(const struct factor *f, size_t first, size_t t, tr
     __m512i even = _mm512_setzero_si512(), odd = even;
 
     if (k < f->k)
-      even = amx_load_32(f, k * f->ld + first, mask);
+      even = amx_load(f, k * f->ld + first, mask);
     if (k + 1 < f->k)
-      odd = amx_load_32(f, (k + 1) * f->ld + first, mask);
-    low[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(even)),
-                             _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(odd)), 16));
-    high[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(even, 1)),
-                              _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(odd, 1)), 16));
+      odd = amx_load(f, (k + 1) * f->ld + first, mask);
+    amx_tile_interleave(even, odd, &low[i], &high[i]);
   }
-  amx_store_tile(to, low, !f->is_b);
-  amx_store_tile(to + half, high, !f->is_b);
+  amx_tile_store(to, low, !f->is_b);
+  amx_tile_store(to + half, high, !f->is_b);
 }
 
 /* Copies strips [low, high), in the order of the values in memory. */
@@ -183,23 +128,8 @@ struct multiplication {
   size_t rows, columns;      /* blocks of C */
 };
 
-/* A thread's tile registers: 0 to 3 sums, 4 and 5 of A, 6 and 7 of B. */
-static void amx_configure(void)
-{
-  struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t bytes[16];
-    uint8_t rows[16];
-  } tiles = {.palette = 1};
-
-  for (int i = 0; i < 8; i++) {
-    tiles.bytes[i] = 64;
-    tiles.rows[i] = EDGE;
-  }
-  _tile_loadconfig(&tiles);
-}
-
-/* Adds the products of n tiles from a and b of two strips to the 32 x 32 sums, or starts with them. */
+/* Adds the products of n tiles from a and b of two strips to the 32 x 32 sums, or starts with them. Tile registers: 0 to
+ * 3 sums, 4 and 5 of A, 6 and 7 of B. */
 static void amx_multiply_strips(const struct operand *a_of, const trm_bf16 *a, const struct operand *b_of,
                                 const trm_bf16 *b, size_t n, float *sums, bool starts)
 {
@@ -233,7 +163,7 @@ static void amx_multiply_strips(const struct operand *a_of, const trm_bf16 *a, c
 /* C = alpha sums + beta C for a strip's 32 x 32 elements, as far as C has them. */
 static void amx_store_sums(const struct trm_gemm *p, const float *sums, size_t row, size_t column)
 {
-  const __mmask32 mask = amx_mask(p->n - column);
+  const __mmask32 mask = amx_tile_mask(p->n - column);
   const __mmask16 mask_low = (__mmask16)mask, mask_high = (__mmask16)(mask >> 16);
   const __m512 alpha = _mm512_set1_ps(p->alpha), beta = _mm512_set1_ps(p->beta);
   const size_t rows = p->m - row < STRIP ? p->m - row : STRIP;
@@ -284,7 +214,7 @@ static void amx_multiply_body(const void *context, size_t low, size_t high)
   const struct multiplication *it = context;
   float *sums = product_memory(PRODUCT_SUMS, BLOCK * BLOCK * sizeof(float));
 
-  amx_configure();
+  amx_tile_configure();
   for (size_t i = low; i < high; i++) {
     size_t top, bottom, left, right;
 
