@@ -9,7 +9,7 @@
  *
  * bfloat16: scores, exponentials and sums are float32; exponentials and the scores' gradients are rounded where they
  * are factors of products, as the queries, keys, values and dy are. Of these a head's are copied to rows without gaps:
- * oneDNN's products of such are faster. */
+ * oneDNN's products of such are faster. On AMX, attention_amx.c and attention_amx_backward.c compute. */
 #include <math.h>
 #include <string.h>
 
@@ -420,6 +420,13 @@ static const struct attention_kernels *attention_kernels_for(const struct trm_de
   return fits && it->type == TRM_VALUES_F32 && device->blas->matmul == TRM_MATMUL_F32 ? kernels : NULL;
 }
 
+/* Whether AMX computes the call: its factors are in bfloat16, as values or for blas. */
+static bool attention_by_amx(const struct trm_device *device, enum trm_value_type type)
+{
+  return ((const struct cpu_state *)device->impl)->attention_amx &&
+         (type == TRM_VALUES_BF16 || device->blas->matmul == TRM_MATMUL_BF16);
+}
+
 /* Runs a loop with scratch memory; its products stay in the calling thread. */
 static void attention_run(struct trm_device *device, struct attention *it, size_t items, size_t strips, cpu_body *body)
 {
@@ -447,6 +454,10 @@ void cpu_attention_forward(struct trm_device *device, const struct trm_attention
     .strips = (shape->t - shape->first + STRIP - 1) / STRIP};
 
   if (shape->t - shape->first > 1) {
+    if (attention_by_amx(device, call->type)) {
+      attention_amx_forward(device, call);
+      return;
+    }
     attention_run(device, &it, shape->b * shape->heads * it.strips, 1, attention_forward_body);
     return;
   }
@@ -462,5 +473,8 @@ void cpu_attention_backward(struct trm_device *device, const struct trm_attentio
     .shape = shape, .type = call->type, .qkv = call->qkv, .y = (void *)call->y, .row = (float *)call->row,
     .dy = call->dy, .dqkv = call->dqkv, .strips = (shape->t + STRIP - 1) / STRIP};
 
-  attention_run(device, &it, shape->b * shape->heads, it.strips, attention_backward_body);
+  if (attention_by_amx(device, call->type))
+    attention_amx_backward(device, call);
+  else
+    attention_run(device, &it, shape->b * shape->heads, it.strips, attention_backward_body);
 }

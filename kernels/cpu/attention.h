@@ -60,3 +60,8 @@ void attention_multiply_keys(const struct attention_kernels *kernels, struct att
  * masked. */
 void attention_multiply_queries(const struct attention_kernels *kernels, struct attention_strip *strip, size_t e,
                                 const float *s, const float *b, size_t ldb, float *c, size_t ldc, bool adds);
+
+/* Attention with factors of products in bfloat16, by the tiles of Intel's AMX: forward of several queries, backward. */
+bool attention_amx_supported(void); /* on this processor, by this build */
+void attention_amx_forward(struct trm_device *device, const struct trm_attention_forward *call);
+void attention_amx_backward(struct trm_device *device, const struct trm_attention_backward *call);

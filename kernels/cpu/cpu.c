@@ -34,6 +34,7 @@ static int cpu_open(struct trm_device *device, int index, int threads, const str
   while (*attention && !(*attention)->supported())
     attention++;
   state->attention = *attention;
+  state->attention_amx = attention_amx_supported();
   return TRM_OK;
 }
 

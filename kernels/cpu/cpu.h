@@ -202,6 +202,7 @@ struct conv_library;
 
 struct cpu_state {
   const struct attention_kernels *attention; /* for this processor (attention.h); NULL: none */
+  bool attention_amx;              /* attention in bfloat16 by AMX (attention.h) */
   const struct conv_kernels *conv; /* for this processor (conv.h) */
   struct conv_library *library;    /* oneDNN's convolutions (conv_onednn.h); NULL: none yet */
   void *scratch; /* grows, kept until the device is closed */
