@@ -340,14 +340,122 @@ void attention_causal(struct trm_device *device)
   check_same("attention looks back", read_floats(device, y, CUT * D), before, CUT * D);
 }
 
+/* -- attention of values in bfloat16 */
+
+/* Returns n random values on the device, and `widened` the floats that they are. */
+static const trm_bf16 *attention_values(struct trm_device *device, size_t n, unsigned seed, float *widened)
+{
+  trm_bf16 *values = trm_alloc(n * sizeof *values, "test");
+  const float *random = host_random(n, seed);
+
+  trm_bf16_narrow(values, random, n);
+  trm_bf16_widen(widened, values, n);
+  const trm_bf16 *on_device = device_bytes(device, values, n * sizeof *values);
+  trm_free(values);
+  return on_device;
+}
+
+/* Reads n values. */
+static const float *attention_read(struct trm_device *device, const trm_bf16 *from, size_t n)
+{
+  float *widened = host_floats(n);
+
+  trm_bf16_widen(widened, (const trm_bf16 *)read_floats(device, (const float *)from, (n + 1) / 2), n);
+  return widened;
+}
+
+static double attention_largest(const double *x, size_t n)
+{
+  double largest = 0;
+
+  for (size_t i = 0; i < n; i++)
+    largest = fmax(largest, fabs(x[i]));
+  return largest;
+}
+
+/* Against double within roundings of the probabilities and their gradients; the last sample alone, and queries from a
+ * later one on, have the same bits. */
+static void attention_check_bf16(struct trm_device *device, const struct trm_attention *a)
+{
+  const size_t n = a->b * a->t * a->heads * a->head_dim, rows = 2 * a->b * a->t * a->heads, one = n / a->b;
+  const size_t d = a->heads * a->head_dim, last = n - one, last_row = rows - rows / a->b;
+  float *qkv = host_floats(3 * n), *dy = host_floats(n);
+  double *y = doubles(4 * n + rows), *dqkv = y + n, *row = dqkv + 3 * n;
+  const trm_bf16 *on_qkv = attention_values(device, 3 * n, 1, qkv), *on_dy = attention_values(device, n, 2, dy);
+  trm_bf16 *to = (trm_bf16 *)device_nan(device, n), *slope = (trm_bf16 *)device_nan(device, 3 * n);
+  trm_bf16 *alone = (trm_bf16 *)device_nan(device, n), *slope_alone = (trm_bf16 *)device_nan(device, 3 * n);
+  float *on_row = device_nan(device, rows), *row_alone = device_nan(device, rows);
+  struct trm_attention sample = *a, later = *a;
+
+  attention_want(a, qkv, dy, y, row, dqkv);
+  device->ops->attention_forward(device, &(struct trm_attention_forward){
+    .shape = *a, .qkv = on_qkv, .y = to, .row = on_row, .type = TRM_VALUES_BF16});
+  device->ops->attention_backward(device, &(struct trm_attention_backward){
+    .shape = *a, .qkv = on_qkv, .y = to, .row = on_row, .dy = on_dy, .dqkv = slope, .type = TRM_VALUES_BF16});
+  const float *got = attention_read(device, to, n), *got_slope = attention_read(device, slope, 3 * n);
+  check_close("attention in bfloat16", got, y, n, 0x1p-8 * attention_largest(y, n), 0x1p-8);
+  check_close("attention in bfloat16: rows", read_floats(device, on_row, rows), row, rows, 1e-5, 1e-5);
+  check_close("attention in bfloat16: gradient", got_slope, dqkv, 3 * n, 0x1p-7 * attention_largest(dqkv, 3 * n),
+              0x1p-8);
+  sample.b = 1;
+  device->ops->attention_forward(device, &(struct trm_attention_forward){
+    .shape = sample, .qkv = on_qkv + 3 * last, .y = alone, .row = row_alone, .type = TRM_VALUES_BF16});
+  device->ops->attention_backward(device, &(struct trm_attention_backward){
+    .shape = sample, .qkv = on_qkv + 3 * last, .y = to + last, .row = on_row + last_row, .dy = on_dy + last,
+    .dqkv = slope_alone, .type = TRM_VALUES_BF16});
+  check_same("attention in bfloat16: one sample", attention_read(device, alone, one), got + last, one);
+  check_same("attention in bfloat16: its gradient", attention_read(device, slope_alone, 3 * one), got_slope + 3 * last,
+             3 * one);
+  later.first = a->t / 3;
+  if (a->t - later.first > 1) {
+    const size_t left = a->t - later.first;
+
+    device->ops->attention_forward(device, &(struct trm_attention_forward){
+      .shape = later, .qkv = on_qkv, .y = alone, .row = row_alone, .type = TRM_VALUES_BF16});
+    for (size_t b = 0; b < a->b; b++)
+      check_same("attention in bfloat16: later queries", attention_read(device, alone, a->b * left * d) + b * left * d,
+                 got + (b * a->t + later.first) * d, left * d);
+  }
+  trm_free(y);
+}
+
+/* By AMX, where the processor has it. */
+static void attention_amx(struct trm_device *device)
+{
+  static const struct trm_attention shapes[] = {
+    {1, 2, 1, 1, true, 0},    {2, 31, 2, 5, true, 0},    {3, 33, 1, 16, true, 0},  {2, 65, 3, 20, true, 0},
+    {1, 256, 2, 64, true, 0}, {2, 150, 1, 48, true, 0},  {1, 300, 2, 128, true, 0}, {1, 129, 1, 80, true, 0},
+    {2, 70, 3, 8, false, 0},  {1, 128, 2, 32, false, 0}, {2, 131, 2, 64, false, 0}, {1, 161, 1, 128, false, 0}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++)
+    attention_check_bf16(device, &shapes[s]);
+}
+
 static const struct attention_kernels *attention_kind;
 
-static void attention_one_kind(struct trm_device *device)
+/* Sets what the CPU device, and the one within a pretended device, compute attention with. */
+static void attention_set(struct trm_device *device, const struct attention_kernels *kernels, bool amx)
 {
   struct trm_device *const cpu[] = {trm_device_host(device),
                                     device->host_memory ? device : pretend_device_cpu(device)};
-  for (int i = 0; i < 2; i++)
-    ((struct cpu_state *)cpu[i]->impl)->attention = attention_kind;
+  for (int i = 0; i < 2; i++) {
+    struct cpu_state *state = cpu[i]->impl;
+
+    state->attention = kernels;
+    state->attention_amx = amx;
+  }
+}
+
+/* Values in bfloat16 on a processor without AMX. */
+static void attention_by_library(struct trm_device *device)
+{
+  attention_set(device, NULL, false);
+  values_sequences(device);
+}
+
+static void attention_one_kind(struct trm_device *device)
+{
+  attention_set(device, attention_kind, false);
   attention_reference(device);
   attention_causal(device);
 }
@@ -363,6 +471,9 @@ void attention_every_processor(void)
     }
   attention_kind = NULL; /* products by the library */
   on_devices(attention_one_kind);
+  on_devices(attention_by_library);
+  if (attention_amx_supported())
+    on_devices(attention_amx);
 }
 
 /* -- rotary positions, swiglu */
