@@ -128,8 +128,8 @@ struct multiplication {
   size_t rows, columns;      /* blocks of C */
 };
 
-/* Adds the products of n tiles from a and b of two strips to the 32 x 32 sums, or starts with them. Tile registers: 0 to
- * 3 sums, 4 and 5 of A, 6 and 7 of B. */
+/* Adds the products of n tiles from a and b of two strips to the 32 x 32 sums, or starts with them. Tile registers: 0
+ * to 3 sums, 4 and 5 of A, 6 and 7 of B. */
 static void amx_multiply_strips(const struct operand *a_of, const trm_bf16 *a, const struct operand *b_of,
                                 const trm_bf16 *b, size_t n, float *sums, bool starts)
 {

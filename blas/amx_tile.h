@@ -39,8 +39,8 @@ static inline __mmask32 amx_tile_mask(size_t n)
   return n >= 32 ? 0xffffffffu : (1u << n) - 1;
 }
 
-/* Loads 32 values in bfloat16 from element `at` on, zeros where mask has none; float32 ones are rounded to nearest, ties
- * to even. */
+/* Loads 32 values in bfloat16 from element `at` on, zeros where mask has none; float32 ones are rounded to nearest,
+ * ties to even. */
 static inline __m512i amx_tile_load(enum trm_value_type type, const void *values, size_t at, __mmask32 mask)
 {
   if (type == TRM_VALUES_F32) {

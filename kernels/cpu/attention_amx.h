@@ -1,5 +1,5 @@
-/* Attention on AMX: a head's copies in tiles, products of blocks, and results, as forward and backward use them. Private
- * to the files attention_amx*.c, which are compiled for processors with AMX.
+/* Attention on AMX: a head's copies in tiles, products of blocks, and results, as forward and backward use them.
+ * Private to the files attention_amx*.c, which are compiled for processors with AMX.
  *
  * A head is copied to tiles once, in each form that its products read; zeros fill up the last block of positions and of
  * values. Blocks that the mask leaves out are skipped. Each sum runs over blocks of 32 terms in order, whatever the
