@@ -232,6 +232,27 @@ CPU_CLONES static void attention_strip_exp(const struct attention *it, const str
   }
 }
 
+/* Returns the end of a row of the strip's scores that products read, n of which are seen: whole lanes. */
+static size_t attention_row_end(const struct attention_strip *strip, size_t n)
+{
+  const size_t end = attention_lanes_end(strip, n);
+
+  return end > strip->keys ? end : strip->keys;
+}
+
+/* The same by the micro-kernels. */
+static void attention_strip_softmax(const struct attention *it, const struct attention_strip *strip, float *s,
+                                    float *row)
+{
+  for (size_t i = 0; i < strip->queries; i++, s += strip->ld, row += 2) {
+    const size_t n = attention_keys_seen(it->shape, strip, i);
+    float sum;
+
+    row[0] = it->kernels->softmax(s, n, attention_row_end(strip, n), &sum);
+    row[1] = 1 / sum;
+  }
+}
+
 /* Multiplies the strip's rows of y (queries, ld) by 1 / sum; they begin at element `at` of the call's y. */
 CPU_CLONES static void attention_strip_scale(const struct attention *it, const struct attention_strip *strip, float *y,
                                              size_t ld, const float *row, size_t at)
@@ -267,7 +288,10 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
     strip.ahead = attention_next_head(it, &strip, number, it->qkv, 3, 0, 2);
     attention_scores(it, &strip, &head, attention_alpha(it), cpu_at(it->type, head.q, strip.first * head.ld), head.ld,
                      head.k, head.k_t, tiles.s);
-    attention_strip_exp(it, &strip, &tiles, row);
+    if (it->kernels)
+      attention_strip_softmax(it, &strip, tiles.s, row);
+    else
+      attention_strip_exp(it, &strip, &tiles, row);
     strip.ahead = attention_next_head(it, &strip, number, it->qkv, 3, 2 * d, 1);
     attention_sum_keys(it, &strip, &head, tiles.p, head.v, y, ld);
     attention_strip_scale(it, &strip, y, ld, row, at);
@@ -341,11 +365,28 @@ CPU_INLINE void attention_strip_slopes(enum trm_value_type type, const struct at
   }
 }
 
+/* The same by the micro-kernels. */
+static void attention_strip_slopes_f32(const struct attention *it, const struct attention_strip *strip,
+                                       const struct tiles *tiles, const float *row, const float *y, const float *dy,
+                                       size_t ld_y)
+{
+  for (size_t i = 0; i < strip->queries; i++) {
+    const size_t n = attention_keys_seen(it->shape, strip, i);
+    const struct attention_row numbers = {
+      .maximum = row[2 * i], .scale = row[2 * i + 1], .factor = attention_factor(it->shape),
+      .mean = it->kernels->product(y + i * ld_y, dy + i * ld_y, it->shape->head_dim)};
+
+    it->kernels->slopes(tiles->s + i * strip->ld, tiles->ds + i * strip->ld, n, attention_row_end(strip, n), &numbers);
+  }
+}
+
 CPU_CLONES static void attention_strip_gradient(const struct attention *it, const struct attention_strip *strip,
                                                 const struct tiles *tiles, const float *row, const void *y,
                                                 const void *dy, size_t ld_y)
 {
-  if (it->type == TRM_VALUES_F32)
+  if (it->kernels)
+    attention_strip_slopes_f32(it, strip, tiles, row, y, dy, ld_y);
+  else if (it->type == TRM_VALUES_F32)
     attention_strip_slopes(TRM_VALUES_F32, it, strip, tiles, row, y, dy, ld_y);
   else
     attention_strip_slopes(TRM_VALUES_BF16, it, strip, tiles, row, y, dy, ld_y);

@@ -20,6 +20,11 @@ struct attention_tile {
   bool adds;
 };
 
+/* Numbers of a row of scores, in backward: of its softmax, the sum of p * ds, and the scores' factor. */
+struct attention_row {
+  float maximum, scale, mean, factor;
+};
+
 struct attention_kernels {
   const char *name;
   bool (*supported)(void); /* on this processor */
@@ -27,6 +32,12 @@ struct attention_kernels {
   void (*tile)(const struct attention_tile *it);
   /* to (columns, rows; ld_to) = factor times the transposed from (rows, columns; ld), columns a multiple of lanes */
   void (*transpose)(const float *from, size_t rows, size_t columns, size_t ld, float factor, float *to, size_t ld_to);
+  /* Rows of n scores, rounded up to CPU_LANES; what follows up to `end` becomes 0. softmax: s becomes exponentials less
+   * the maximum, which is returned, and *sum their sum. */
+  float (*softmax)(float *s, size_t n, size_t end, float *sum);
+  float (*product)(const float *a, const float *b, size_t n); /* sum of a * b, n a multiple of lanes */
+  /* s becomes the probabilities, and ds, the gradient of those, that of the products q k */
+  void (*slopes)(float *s, float *ds, size_t n, size_t end, const struct attention_row *row);
 };
 
 extern const struct attention_kernels attention_avx512, attention_avx2; /* only for x86-64 */

@@ -11,6 +11,12 @@
 #define V_LOAD(p) _mm512_loadu_ps(p)
 #define V_STORE(p, v) _mm512_storeu_ps(p, v)
 #define V_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define V_ADD(a, b) _mm512_add_ps(a, b)
+#define V_SUB(a, b) _mm512_sub_ps(a, b)
+#define V_MUL(a, b) _mm512_mul_ps(a, b)
+#define V_MAX(a, b) _mm512_max_ps(a, b) /* b if one is NaN */
+#define V_ROUND(x) _mm512_roundscale_ps(x, 0) /* to the nearest integer, ties to even */
+#define V_SCALE(x, n) _mm512_scalef_ps(x, n) /* x 2^n, n an integer from -126 to 127 */
 
 static bool vector_supported(void) /* by this processor */
 {
