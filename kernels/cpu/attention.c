@@ -121,8 +121,8 @@ static struct attention_strip attention_strip(const struct attention *it, size_t
     .causal = shape->causal};
 }
 
-/* Returns the rows of the strip's positions in the head after head `number`, of some arrays: `parts` of the `all` that
- * `values` (B, T, all, H, E) has, from element `at` of a position on. */
+/* Returns the rows of the strip's positions in the head after head `number`, of some arrays, read or written: `parts` of
+ * the `all` that `values` (B, T, all, H, E) has, from element `at` of a position on. */
 static struct attention_prefetch attention_next_head(const struct attention *it, const struct attention_strip *strip,
                                                      size_t number, const void *values, size_t all, size_t at,
                                                      size_t parts)
@@ -285,14 +285,15 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
 
     if (item == low || to == 0)
       head = attention_head(it, &tiles, b, h);
-    strip.ahead = attention_next_head(it, &strip, number, it->qkv, 3, 0, 2);
+    strip.ahead = attention_next_head(it, &strip, number, it->qkv, 3, 0, 3);
     attention_scores(it, &strip, &head, attention_alpha(it), cpu_at(it->type, head.q, strip.first * head.ld), head.ld,
                      head.k, head.k_t, tiles.s);
     if (it->kernels)
       attention_strip_softmax(it, &strip, tiles.s, row);
     else
       attention_strip_exp(it, &strip, &tiles, row);
-    strip.ahead = attention_next_head(it, &strip, number, it->qkv, 3, 2 * d, 1);
+    if (shape->first == 0)
+      strip.ahead = attention_next_head(it, &strip, number, it->y, 1, 0, 1);
     attention_sum_keys(it, &strip, &head, tiles.p, head.v, y, ld);
     attention_strip_scale(it, &strip, y, ld, row, at);
   }
@@ -424,6 +425,7 @@ static void attention_backward_strip(const struct attention *it, struct attentio
   attention_sum_queries(it, strip, tiles->p, dy_strip, head->ld_y, dv, ld, adds);
   strip->ahead = attention_next_head(it, strip, number, it->y, 1, 0, 1);
   attention_sum_queries(it, strip, tiles->dp, q_strip, head->ld, dk, ld, adds);
+  strip->ahead = attention_next_head(it, strip, number, it->dqkv, 3, 0, 3);
   attention_sum_keys(it, strip, head, tiles->dp, head->k, dq, ld);
   attention_round(it, dq, strip->queries, q_first);
 }

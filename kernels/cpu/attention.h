@@ -48,6 +48,7 @@ extern const struct attention_kernels *const attention_kernels_table[];
 struct attention_prefetch {
   const float *first;
   size_t rows, ld, parts, part;
+  size_t step; /* rows while a tile is computed */
 };
 
 /* A strip: its queries, and the keys that they attend to; causal: query i the first + i + 1 first ones. */

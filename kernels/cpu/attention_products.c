@@ -3,8 +3,6 @@
 
 /* Keys whose values stay in the first cache while all queries of a strip are multiplied with them. */
 #define KEYS 64
-/* Rows that are fetched while a tile is computed, as long as there are any. */
-#define FETCHED 6
 
 const struct attention_kernels *const attention_kernels_table[] = {
 #ifdef __x86_64__
@@ -23,10 +21,22 @@ static size_t attention_seen(const struct attention_strip *strip, size_t end)
   return strip->causal ? strip->first + end : strip->keys;
 }
 
+static size_t attention_parts(size_t n, size_t size)
+{
+  return (n + size - 1) / size;
+}
+
+/* Divides the rows to fetch evenly among the tiles of a product: few reads are in progress at a time, and what is
+ * computed waits for those before its own. */
+static void attention_fetch_evenly(struct attention_prefetch *it, size_t tiles)
+{
+  it->step = attention_parts(it->rows, tiles);
+}
+
 static void attention_fetch(struct attention_prefetch *it, size_t e)
 {
   enum { LINE = 16, TO_SECOND_CACHE = 2 };
-  const size_t rows = attention_min(it->rows, FETCHED);
+  const size_t rows = attention_min(it->rows, it->step);
 
   for (size_t i = 0; i < rows; i++, it->first += it->ld)
     for (size_t part = 0; part < it->parts; part++)
@@ -52,6 +62,8 @@ void attention_multiply_scores(const struct attention_kernels *kernels, struct a
 {
   struct attention_tile tile = {.row = lda, .step = 1, .ldb = ldb, .ldc = strip->ld, .k = e};
 
+  attention_fetch_evenly(&strip->ahead, attention_parts(strip->keys, kernels->columns) *
+                                          attention_parts(strip->queries, kernels->rows));
   for (size_t j = 0; j < strip->keys; j += kernels->columns)
     for (size_t i = 0; i < strip->queries; i += kernels->rows) {
       tile.rows = attention_min(strip->queries - i, kernels->rows);
@@ -70,6 +82,8 @@ void attention_multiply_keys(const struct attention_kernels *kernels, struct att
 {
   struct attention_tile tile = {.row = strip->ld, .step = 1, .ldb = ldb, .ldc = ldc};
 
+  attention_fetch_evenly(&strip->ahead, attention_parts(strip->keys, KEYS) *
+                                          attention_parts(strip->queries, kernels->rows));
   for (size_t j = 0; j < strip->keys; j += KEYS)
     for (size_t i = 0; i < strip->queries; i += kernels->rows) {
       tile.rows = attention_min(strip->queries - i, kernels->rows);
@@ -90,6 +104,7 @@ void attention_multiply_queries(const struct attention_kernels *kernels, struct 
 {
   struct attention_tile tile = {.row = 1, .step = strip->ld, .ldb = ldb, .ldc = ldc, .adds = adds};
 
+  attention_fetch_evenly(&strip->ahead, attention_parts(strip->keys, kernels->rows));
   for (size_t j = 0; j < strip->keys; j += kernels->rows) {
     const size_t first = strip->causal && j > strip->first ? j - strip->first : 0; /* query that sees key j */
 
