@@ -96,6 +96,16 @@ CPU_INLINE void cpu_prefetch(enum trm_value_type type, const void *values, size_
     __builtin_prefetch(first + i);
 }
 
+/* The same of values that are written, which a cache reads first. */
+CPU_INLINE void cpu_prefetch_result(enum trm_value_type type, void *values, size_t at, size_t n)
+{
+  enum { LINE = 64 };
+  char *first = cpu_at(type, values, at);
+
+  for (size_t i = 0; i < n * trm_value_bytes(type); i += LINE)
+    __builtin_prefetch(first + i, 1);
+}
+
 /* Defines NAME_body of the inline function NAME (type, arguments, low, high), whose arguments have a type. */
 #define CPU_BODY_BY_TYPE(name, arguments)                                       \
   CPU_CLONES static void name##_body(const void *call, size_t low, size_t high) \
