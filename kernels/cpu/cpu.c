@@ -43,6 +43,8 @@ static void cpu_close(struct trm_device *device)
 
   if (state) {
     conv_onednn_close(state->library);
+    for (int kind = 0; kind <= TRM_SCALE; kind++)
+      trm_free(state->activation[kind]);
     trm_free(state->scratch);
   }
   trm_free(state);

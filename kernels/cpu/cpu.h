@@ -239,6 +239,7 @@ CPU_INLINE float cpu_lane_maximum(enum trm_value_type type, const void *x, size_
   return maximum;
 }
 
+struct activation_table;
 struct attention_kernels;
 struct conv_kernels;
 struct conv_library;
@@ -247,6 +248,7 @@ struct cpu_state {
   const struct attention_kernels *attention; /* for this processor (attention.h); NULL: none */
   const struct conv_kernels *conv; /* for this processor (conv.h) */
   struct conv_library *library;    /* oneDNN's convolutions (conv_onednn.h); NULL: none yet */
+  struct activation_table *activation[TRM_SCALE + 1]; /* by kind (activation.c); NULL: none yet */
   void *scratch; /* grows, kept until the device is closed */
   size_t scratch_bytes;
   bool failed;
