@@ -244,7 +244,7 @@ CPU_INLINE void batch_norm_forward_row(enum trm_value_type type, bool relu, cons
     const size_t high = n - low < CPU_STEP ? n : low + CPU_STEP;
 
     cpu_prefetch(type, x, low + CPU_AHEAD, CPU_STEP);
-    cpu_prefetch_result(type, y, low + CPU_AHEAD, CPU_STEP);
+    cpu_prefetch_write(type, y, low + CPU_AHEAD, CPU_STEP);
     if (addend)
       cpu_prefetch(type, addend, low + CPU_AHEAD, CPU_STEP);
 #pragma omp simd
@@ -346,7 +346,7 @@ CPU_INLINE void batch_norm_backward_row(enum trm_value_type type, bool relu, con
 
     cpu_prefetch(type, x, low + CPU_AHEAD, CPU_STEP);
     cpu_prefetch(type, dy, low + CPU_AHEAD, CPU_STEP);
-    cpu_prefetch_result(type, dx, low + CPU_AHEAD, CPU_STEP);
+    cpu_prefetch_write(type, dx, low + CPU_AHEAD, CPU_STEP);
 #pragma omp simd
     for (size_t s = low; s < high; s++) {
       const float gradient = batch_norm_gradient(type, relu, channel, x, dy, s);

@@ -9,9 +9,14 @@ CPU_INLINE void bias_add(enum trm_value_type type, const struct trm_bias_add *it
   for (size_t i = low; i < high; i++) {
     void *y = cpu_at(type, it->y, i * n);
 
+    for (size_t first = 0; first < n; first += CPU_STEP) {
+      const size_t end = n - first < CPU_STEP ? n : first + CPU_STEP;
+
+      cpu_prefetch_write(type, y, first + CPU_AHEAD, CPU_STEP);
 #pragma omp simd
-    for (size_t j = 0; j < n; j++)
-      cpu_set(type, y, j, cpu_value(type, y, j) + bias[j]);
+      for (size_t j = first; j < end; j++)
+        cpu_set(type, y, j, cpu_value(type, y, j) + bias[j]);
+    }
   }
 }
 
@@ -28,16 +33,22 @@ void cpu_bias_add(struct trm_device *device, const struct trm_bias_add *call)
 #define SUM_COLUMNS 2048
 
 /* Adds the columns' sums over the rows dy (rows, ld) to total (width). Reads from all rows at once: one that is far
- * away does not delay the others. */
+ * away does not delay the others. Fetches as many rows further on. */
 CPU_INLINE void bias_add_rows(enum trm_value_type type, const void *dy, size_t ld, size_t rows, size_t width,
                               double *total)
 {
-  for (size_t j = 0; j < width; j++) {
-    float sum = 0;
+  for (size_t first = 0; first < width; first += CPU_STEP) {
+    const size_t end = width - first < CPU_STEP ? width : first + CPU_STEP;
 
-    for (size_t i = 0; i < rows; i++)
-      sum += cpu_value(type, dy, i * ld + j);
-    total[j] += sum;
+    for (size_t i = rows; i < 2 * rows; i++)
+      cpu_prefetch(type, dy, i * ld + first, CPU_STEP);
+    for (size_t j = first; j < end; j++) {
+      float sum = 0;
+
+      for (size_t i = 0; i < rows; i++)
+        sum += cpu_value(type, dy, i * ld + j);
+      total[j] += sum;
+    }
   }
 }
 

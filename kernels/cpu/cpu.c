@@ -44,6 +44,8 @@ static void cpu_close(struct trm_device *device)
 
   if (state) {
     conv_onednn_close(state->library);
+    for (int kind = 0; kind <= TRM_SCALE; kind++)
+      trm_free(state->activation[kind]);
     trm_free(state->scratch);
   }
   trm_free(state);
@@ -106,7 +108,9 @@ void *cpu_scratch(struct trm_device *device, size_t bytes)
 
 float *cpu_buffers(struct trm_device *device, enum trm_value_type type, size_t n)
 {
-  return type == TRM_VALUES_F32 ? NULL : cpu_scratch(device, (size_t)device->threads * n * sizeof(float));
+  if (type == TRM_VALUES_F32)
+    return NULL;
+  return cpu_scratch(device, (size_t)device->threads * cpu_buffer_stride(n) * sizeof(float));
 }
 
 void cpu_fail(struct trm_device *device, const char *format, ...)

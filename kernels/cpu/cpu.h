@@ -18,6 +18,8 @@
 
 #define CPU_INLINE static inline __attribute__((always_inline))
 
+/* Bytes of a line of the caches. */
+#define CPU_LINE 64
 /* Below this many units of work (about one streamed float each) waking threads costs more than it saves. */
 #define CPU_PARALLEL_WORK 32768
 /* Flat arrays are divided at multiples of a page of floats. */
@@ -64,11 +66,34 @@ CPU_INLINE float cpu_rounded(enum trm_value_type type, float x)
   return type == TRM_VALUES_F32 ? x : trm_bf16_value(trm_bf16_round(x));
 }
 
-/* Results that a body adds to before they are rounded are floats until then: in place, or in the thread's part of
- * buffers (threads, n). cpu_place returns where they are, cpu_write rounds n of them to `values`. */
+/* Returns n values as floats: themselves, or read into a buffer. */
+CPU_INLINE const float *cpu_read(enum trm_value_type type, const void *values, float *buffer, size_t n)
+{
+  if (type == TRM_VALUES_F32)
+    return values;
+#pragma omp simd
+  for (size_t i = 0; i < n; i++)
+    buffer[i] = cpu_value(type, values, i);
+  return buffer;
+}
+
+/* Returns the thread's part of buffers (threads, n), which lie a page or more apart: processors fetch ahead within a
+ * page, and would fetch what another one writes. */
+CPU_INLINE size_t cpu_buffer_stride(size_t n)
+{
+  return (n / CPU_GRANULE + 2) * CPU_GRANULE;
+}
+
+CPU_INLINE float *cpu_buffer(float *buffers, size_t n)
+{
+  return buffers + (size_t)cpu_thread() * cpu_buffer_stride(n);
+}
+
+/* Results that a body adds to before they are rounded are floats until then: in place, or in the thread's buffer.
+ * cpu_place returns where they are, cpu_write rounds n of them to `values`. */
 CPU_INLINE float *cpu_place(enum trm_value_type type, void *values, float *buffers, size_t n)
 {
-  return type == TRM_VALUES_F32 ? values : buffers + (size_t)cpu_thread() * n;
+  return type == TRM_VALUES_F32 ? values : cpu_buffer(buffers, n);
 }
 
 CPU_INLINE void cpu_write(enum trm_value_type type, const float *place, void *values, size_t n)
@@ -82,27 +107,25 @@ CPU_INLINE void cpu_write(enum trm_value_type type, const float *place, void *va
     to[i] = trm_bf16_round(place[i]);
 }
 
-/* Fetches values into the caches. A loop with much arithmetic for each value has few reads in progress, and the
- * processor's own prefetching is late for it: it runs in steps of CPU_STEP values, and fetches those CPU_AHEAD
- * further, which may be beyond the array. */
+/* Fetches values into the caches, which may be beyond the array: to be read, or to be written. A loop with much
+ * arithmetic for each value has few reads and writes in progress, and the processor's own prefetching is late for it:
+ * it runs in steps of CPU_STEP values, and fetches those CPU_AHEAD further. */
 #define CPU_STEP 64
 #define CPU_AHEAD 512
 CPU_INLINE void cpu_prefetch(enum trm_value_type type, const void *values, size_t at, size_t n)
 {
-  enum { LINE = 64 };
   const char *first = cpu_at(type, values, at);
 
-  for (size_t i = 0; i < n * trm_value_bytes(type); i += LINE)
+  for (size_t i = 0; i < n * trm_value_bytes(type); i += CPU_LINE)
     __builtin_prefetch(first + i);
 }
 
 /* The same of values that are written, which a cache reads first. */
-CPU_INLINE void cpu_prefetch_result(enum trm_value_type type, void *values, size_t at, size_t n)
+CPU_INLINE void cpu_prefetch_write(enum trm_value_type type, const void *values, size_t at, size_t n)
 {
-  enum { LINE = 64 };
-  char *first = cpu_at(type, values, at);
+  const char *first = cpu_at(type, values, at);
 
-  for (size_t i = 0; i < n * trm_value_bytes(type); i += LINE)
+  for (size_t i = 0; i < n * trm_value_bytes(type); i += CPU_LINE)
     __builtin_prefetch(first + i, 1);
 }
 
@@ -118,9 +141,26 @@ CPU_INLINE void cpu_prefetch_result(enum trm_value_type type, void *values, size
       name(TRM_VALUES_BF16, it, low, high);                                     \
   }
 
-/* Sum of n terms in CPU_LANES lanes, the lanes then in a binary tree. The lanes are spelled out, so that the order of
- * additions depends on n alone: not on the width of the processor's registers, the compiler, or where the terms lie. */
+/* Sums in CPU_LANES lanes, term i in lane i % CPU_LANES, the lanes then in a binary tree. The lanes are spelled out, so
+ * that the order of additions depends on the number of terms alone: not on the width of the processor's registers, the
+ * compiler, or where the terms lie. */
 #define CPU_LANES 16
+
+/* Sum of the lanes. */
+CPU_INLINE float cpu_lane_tree(const float lane[CPU_LANES])
+{
+  float eight[8], four[4];
+
+#pragma omp simd
+  for (size_t l = 0; l < 8; l++)
+    eight[l] = lane[l] + lane[l + 8];
+#pragma omp simd
+  for (size_t l = 0; l < 4; l++)
+    four[l] = eight[l] + eight[l + 4];
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+/* Sum of n terms. */
 CPU_INLINE float cpu_lane_sum_of(enum trm_value_type type, const void *x, size_t n)
 {
   float lane[CPU_LANES] = {0};
@@ -132,10 +172,7 @@ CPU_INLINE float cpu_lane_sum_of(enum trm_value_type type, const void *x, size_t
       lane[l] += cpu_value(type, x, i + l);
   for (size_t l = 0; i + l < n; l++)
     lane[l] += cpu_value(type, x, i + l);
-  for (int width = CPU_LANES / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; l++)
-      lane[l] += lane[l + width];
-  return lane[0];
+  return cpu_lane_tree(lane);
 }
 
 CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
@@ -143,7 +180,7 @@ CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
   return cpu_lane_sum_of(TRM_VALUES_F32, x, n);
 }
 
-/* The same of the products a * b. */
+/* Sum of the products a * b. */
 CPU_INLINE float cpu_lane_product(enum trm_value_type type_a, const void *a, enum trm_value_type type_b, const void *b,
                                   size_t n)
 {
@@ -156,10 +193,10 @@ CPU_INLINE float cpu_lane_product(enum trm_value_type type_a, const void *a, enu
       lane[l] += cpu_value(type_a, a, i + l) * cpu_value(type_b, b, i + l);
   for (size_t l = 0; i + l < n; l++)
     lane[l] += cpu_value(type_a, a, i + l) * cpu_value(type_b, b, i + l);
-  return cpu_lane_sum(lane, CPU_LANES);
+  return cpu_lane_tree(lane);
 }
 
-/* The same of (x - shift)^2. */
+/* Sum of (x - shift)^2. */
 CPU_INLINE float cpu_lane_squares(enum trm_value_type type, const void *x, float shift, size_t n)
 {
   float lane[CPU_LANES] = {0};
@@ -174,10 +211,7 @@ CPU_INLINE float cpu_lane_squares(enum trm_value_type type, const void *x, float
     }
   for (size_t l = 0; i + l < n; l++)
     lane[l] += (cpu_value(type, x, i + l) - shift) * (cpu_value(type, x, i + l) - shift);
-  for (int width = CPU_LANES / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; l++)
-      lane[l] += lane[l + width];
-  return lane[0];
+  return cpu_lane_tree(lane);
 }
 
 /* Maximum of n >= 1 numbers; may ignore a NaN. In explicit lanes: not every compiler vectorizes a maximum. */
@@ -206,6 +240,7 @@ CPU_INLINE float cpu_lane_maximum(enum trm_value_type type, const void *x, size_
   return maximum;
 }
 
+struct activation_table;
 struct attention_kernels;
 struct conv_kernels;
 struct conv_library;
@@ -215,6 +250,7 @@ struct cpu_state {
   bool attention_amx;              /* attention in bfloat16 by AMX (attention.h) */
   const struct conv_kernels *conv; /* for this processor (conv.h) */
   struct conv_library *library;    /* oneDNN's convolutions (conv_onednn.h); NULL: none yet */
+  struct activation_table *activation[TRM_SCALE + 1]; /* by kind (activation.c); NULL: none yet */
   void *scratch; /* grows, kept until the device is closed */
   size_t scratch_bytes;
   bool failed;
@@ -231,7 +267,7 @@ void cpu_for(const struct trm_device *device, size_t n, size_t granule, double w
 /* Memory for the current call, not zeroed, valid until the next call of this function. Outside of parallel regions. */
 void *cpu_scratch(struct trm_device *device, size_t bytes);
 
-/* Scratch memory for cpu_place: n floats of each thread; NULL for float32. */
+/* Scratch memory for cpu_place and cpu_read: n floats of each thread; NULL for float32. */
 float *cpu_buffers(struct trm_device *device, enum trm_value_type type, size_t n);
 
 /* Records a failure for the next sync. Outside parallel regions. */

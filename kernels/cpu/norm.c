@@ -3,56 +3,95 @@
 
 #include "kernels/cpu/cpu.h"
 
-CPU_INLINE double norm_row_sum(enum trm_value_type type, const void *x, size_t d)
-{
-  double total = 0;
+/* Rows at a time: the additions of a row's sum, each of which waits for the one before, run beside the others'. */
+enum { ROWS = 4 };
 
-  for (size_t low = 0; low < d; low += CPU_BLOCK)
-    total += cpu_lane_sum_of(type, cpu_at(type, x, low), d - low < CPU_BLOCK ? d - low : CPU_BLOCK);
-  return total;
+/* lane (CPU_LANES) += x or, with a mean, (x - mean)^2. */
+CPU_INLINE void norm_add_terms(const float *x, const float *mean, size_t lanes, float *lane)
+{
+#pragma omp simd
+  for (size_t l = 0; l < lanes; l++)
+    lane[l] += mean ? (x[l] - *mean) * (x[l] - *mean) : x[l];
 }
 
-/* Sum of (x - mean)^2. */
-CPU_INLINE double norm_squares_sum(enum trm_value_type type, const void *x, float mean, size_t d)
+/* Computes the sums of rows of x (rows, d) of x or, with means (rows), of (x - mean)^2. */
+CPU_INLINE void norm_sums(const float *x, size_t rows, size_t d, const float *mean, double *sum)
 {
-  double total = 0;
+  for (size_t r = 0; r < rows; r++)
+    sum[r] = 0;
+  for (size_t low = 0; low < d; low += CPU_BLOCK) {
+    const size_t high = d - low < CPU_BLOCK ? d : low + CPU_BLOCK;
+    float lane[ROWS][CPU_LANES] = {{0}};
+    size_t i = low;
 
-  for (size_t low = 0; low < d; low += CPU_BLOCK)
-    total += cpu_lane_squares(type, cpu_at(type, x, low), mean, d - low < CPU_BLOCK ? d - low : CPU_BLOCK);
-  return total;
-}
-
-CPU_INLINE void norm_forward(enum trm_value_type type, const struct trm_norm_forward *it, size_t low, size_t high)
-{
-  const size_t d = it->d;
-  const float *gain = it->gain, *bias = it->bias;
-
-  for (size_t i = low; i < high; i++) {
-    const void *x = cpu_at(type, it->x, i * d);
-    void *y = cpu_at(type, it->y, i * d);
-    const float mean = it->mean ? (float)(norm_row_sum(type, x, d) / (double)d) : 0;
-    const float scale = (float)(1 / sqrt(norm_squares_sum(type, x, mean, d) / (double)d + it->epsilon));
-
-    it->scale[i] = scale;
-    if (it->mean)
-      it->mean[i] = mean;
-    if (bias) {
-#pragma omp simd
-      for (size_t j = 0; j < d; j++)
-        cpu_set(type, y, j, (cpu_value(type, x, j) - mean) * scale * gain[j] + bias[j]);
-    } else {
-#pragma omp simd
-      for (size_t j = 0; j < d; j++)
-        cpu_set(type, y, j, (cpu_value(type, x, j) - mean) * scale * gain[j]);
+    for (; i + CPU_LANES <= high; i += CPU_LANES)
+      CPU_UNROLL
+      for (size_t r = 0; r < rows; r++)
+        norm_add_terms(x + r * d + i, mean ? mean + r : NULL, CPU_LANES, lane[r]);
+    for (size_t r = 0; r < rows; r++) {
+      norm_add_terms(x + r * d + i, mean ? mean + r : NULL, high - i, lane[r]);
+      sum[r] += (double)cpu_lane_tree(lane[r]);
     }
   }
 }
 
-CPU_BODY_BY_TYPE(norm_forward, trm_norm_forward)
+/* Rows [first, first + rows). `buffer`: (rows, D), if x has another type than float. */
+CPU_INLINE void norm_forward_rows(enum trm_value_type type, const struct trm_norm_forward *it, size_t first,
+                                  size_t rows, float *buffer)
+{
+  const size_t d = it->d;
+  const float *x = cpu_read(type, cpu_at(type, it->x, first * d), buffer, rows * d), *gain = it->gain, *bias = it->bias;
+  void *y = cpu_at(type, it->y, first * d);
+  float mean[ROWS] = {0};
+  double sum[ROWS];
+
+  if (it->mean) {
+    norm_sums(x, rows, d, NULL, sum);
+    for (size_t r = 0; r < rows; r++)
+      it->mean[first + r] = mean[r] = (float)(sum[r] / (double)d);
+  }
+  norm_sums(x, rows, d, mean, sum);
+  for (size_t r = 0; r < rows; r++) {
+    const float scale = (float)(1 / sqrt(sum[r] / (double)d + it->epsilon));
+
+    it->scale[first + r] = scale;
+    cpu_prefetch(type, it->x, (first + rows + r) * d, d);
+    cpu_prefetch_write(type, it->y, (first + rows + r) * d, d);
+    if (bias) {
+#pragma omp simd
+      for (size_t j = 0; j < d; j++)
+        cpu_set(type, y, r * d + j, (x[r * d + j] - mean[r]) * scale * gain[j] + bias[j]);
+    } else {
+#pragma omp simd
+      for (size_t j = 0; j < d; j++)
+        cpu_set(type, y, r * d + j, (x[r * d + j] - mean[r]) * scale * gain[j]);
+    }
+  }
+}
+
+struct norm_forward {
+  enum trm_value_type type;
+  const struct trm_norm_forward *call;
+  float *buffers; /* (threads, ROWS, D) or NULL */
+};
+
+CPU_INLINE void norm_forward(enum trm_value_type type, const struct norm_forward *it, size_t low, size_t high)
+{
+  float *buffer = it->buffers ? cpu_buffer(it->buffers, ROWS * it->call->d) : NULL;
+
+  for (; low + ROWS <= high; low += ROWS)
+    norm_forward_rows(type, it->call, low, ROWS, buffer);
+  for (; low < high; low++)
+    norm_forward_rows(type, it->call, low, 1, buffer);
+}
+
+CPU_BODY_BY_TYPE(norm_forward, norm_forward)
 
 void cpu_norm_forward(struct trm_device *device, const struct trm_norm_forward *call)
 {
-  cpu_for(device, call->r, 1, 4 * (double)call->d, norm_forward_body, call);
+  const struct norm_forward it = {call->type, call, cpu_buffers(device, call->type, ROWS * call->d)};
+
+  cpu_for(device, call->r, ROWS, 4 * (double)call->d, norm_forward_body, &it);
 }
 
 /* The division of rows into parts depends on their number only. dgain and dbias are summed in float within a part, and
@@ -64,36 +103,77 @@ struct norm {
   const struct trm_norm_backward *call;
   enum trm_value_type type;
   float *sums;        /* (parts, 2, D): partial dgain and dbias */
+  float *buffers;     /* (threads, 2, D): norm_row's g and n */
   size_t part, parts; /* part: rows per part */
 };
 
-/* Adds a row to dgain and dbias, and computes its means of g = dy * gain and of g * n, with n the normalized x. */
-CPU_INLINE void norm_backward_sums(enum trm_value_type type, const struct trm_norm_backward *it, const void *x,
-                                   const void *dy, float mean, float scale, float *dgain, float *dbias, float *g_mean,
-                                   float *gn_mean)
+/* A row backward: g = dy * gain, and n, the normalized x. */
+struct norm_row {
+  const float *x, *dy; /* (D); may be n, g */
+  float mean, scale;
+  float *g, *n; /* (D) */
+};
+
+/* Computes lanes columns of g and n from column `at` on, and adds to the sums of dgain and dbias (D), and to those of g
+ * and g * n (CPU_LANES). */
+CPU_INLINE void norm_backward_lanes(const struct norm_row *row, const float *gain, size_t at,
+                                    size_t lanes, float *dgain, float *dbias, float *g_sum, float *gn_sum)
 {
-  float g[CPU_BLOCK], gn[CPU_BLOCK];
-  double g_sum = 0, gn_sum = 0;
-
-  for (size_t low = 0; low < it->d; low += CPU_BLOCK) {
-    const size_t width = it->d - low < CPU_BLOCK ? it->d - low : CPU_BLOCK;
-    const float *gain = it->gain + low;
-    float *dgain_block = dgain + low, *dbias_block = dbias + low;
-
 #pragma omp simd
-    for (size_t j = 0; j < width; j++) {
-      const float slope = cpu_value(type, dy, low + j), n = (cpu_value(type, x, low + j) - mean) * scale;
+  for (size_t l = 0; l < lanes; l++) {
+    const float slope = row->dy[at + l], n = (row->x[at + l] - row->mean) * row->scale;
+    const float g = slope * gain[at + l];
 
-      dgain_block[j] += slope * n;
-      dbias_block[j] += slope;
-      g[j] = slope * gain[j];
-      gn[j] = g[j] * n;
-    }
-    g_sum += cpu_lane_sum(g, width);
-    gn_sum += cpu_lane_sum(gn, width);
+    dgain[at + l] += slope * n;
+    dbias[at + l] += slope;
+    g_sum[l] += g;
+    gn_sum[l] += g * n;
+    row->g[at + l] = g;
+    row->n[at + l] = n;
   }
-  *g_mean = it->mean ? (float)(g_sum / (double)it->d) : 0; /* RMS norm subtracts no mean */
-  *gn_mean = (float)(gn_sum / (double)it->d);
+}
+
+/* Fetches what is read and written AHEAD values after value `at`: a few rows, as each takes less time than a fetch. */
+CPU_INLINE void norm_backward_prefetch(enum trm_value_type type, const struct trm_norm_backward *it, size_t at)
+{
+  enum { AHEAD = 1536 };
+
+  cpu_prefetch(type, it->x, at + AHEAD, CPU_LANES);
+  cpu_prefetch(type, it->dy, at + AHEAD, CPU_LANES);
+  if (it->dx)
+    cpu_prefetch_write(type, it->dx, at + AHEAD, CPU_LANES);
+}
+
+/* Computes row i's g and n and their means, of g and of g * n, and adds to dgain and dbias. */
+CPU_INLINE void norm_backward_sums(enum trm_value_type type, const struct trm_norm_backward *it, size_t i, float *g,
+                                   float *n, float *dgain, float *dbias, float *g_mean, float *gn_mean)
+{
+  const size_t d = it->d;
+  const struct norm_row row = {
+    .x = cpu_read(type, cpu_at(type, it->x, i * d), n, d),
+    .dy = cpu_read(type, cpu_at(type, it->dy, i * d), g, d),
+    .mean = it->mean ? it->mean[i] : 0,
+    .scale = it->scale[i],
+    .g = g,
+    .n = n,
+  };
+  double g_total = 0, gn_total = 0;
+
+  for (size_t low = 0; low < d; low += CPU_BLOCK) {
+    const size_t high = d - low < CPU_BLOCK ? d : low + CPU_BLOCK;
+    float g_sum[CPU_LANES] = {0}, gn_sum[CPU_LANES] = {0};
+    size_t at = low;
+
+    for (; at + CPU_LANES <= high; at += CPU_LANES) {
+      norm_backward_prefetch(type, it, i * d + at);
+      norm_backward_lanes(&row, it->gain, at, CPU_LANES, dgain, dbias, g_sum, gn_sum);
+    }
+    norm_backward_lanes(&row, it->gain, at, high - at, dgain, dbias, g_sum, gn_sum);
+    g_total += (double)cpu_lane_tree(g_sum);
+    gn_total += (double)cpu_lane_tree(gn_sum);
+  }
+  *g_mean = it->mean ? (float)(g_total / (double)d) : 0; /* RMS norm subtracts no mean */
+  *gn_mean = (float)(gn_total / (double)d);
 }
 
 /* A work item is a part. */
@@ -101,7 +181,7 @@ CPU_INLINE void norm_backward(enum trm_value_type type, const struct norm *parts
 {
   const struct trm_norm_backward *it = parts->call;
   const size_t d = it->d;
-  const float *gain = it->gain;
+  float *g = cpu_buffer(parts->buffers, 2 * d), *n = g + d;
 
   for (size_t p = low; p < high; p++) {
     float *dgain = parts->sums + 2 * p * d, *dbias = dgain + d;
@@ -110,18 +190,16 @@ CPU_INLINE void norm_backward(enum trm_value_type type, const struct norm *parts
     for (size_t j = 0; j < 2 * d; j++)
       dgain[j] = 0;
     for (size_t i = first; i < end; i++) {
-      const void *x = cpu_at(type, it->x, i * d), *dy = cpu_at(type, it->dy, i * d);
-      const float mean = it->mean ? it->mean[i] : 0, scale = it->scale[i];
+      const float scale = it->scale[i];
       float g_mean, gn_mean;
 
-      norm_backward_sums(type, it, x, dy, mean, scale, dgain, dbias, &g_mean, &gn_mean);
+      norm_backward_sums(type, it, i, g, n, dgain, dbias, &g_mean, &gn_mean);
       if (it->dx) {
         void *dx = cpu_at(type, it->dx, i * d);
 
 #pragma omp simd
         for (size_t j = 0; j < d; j++)
-          cpu_set(type, dx, j, scale * (cpu_value(type, dy, j) * gain[j] - g_mean -
-                                        (cpu_value(type, x, j) - mean) * scale * gn_mean));
+          cpu_set(type, dx, j, scale * (g[j] - g_mean - n[j] * gn_mean));
       }
     }
   }
@@ -163,7 +241,9 @@ void cpu_norm_backward(struct trm_device *device, const struct trm_norm_backward
   struct norm it = {.call = call, .type = call->type, .part = rows < MIN_ROWS ? MIN_ROWS : rows};
 
   it.parts = (call->r + it.part - 1) / it.part;
-  it.sums = cpu_scratch(device, it.parts * 2 * d * sizeof(float));
+  it.buffers = cpu_scratch(device, ((size_t)device->threads * cpu_buffer_stride(2 * d) + it.parts * 2 * d) *
+                                     sizeof(float));
+  it.sums = it.buffers + (size_t)device->threads * cpu_buffer_stride(2 * d);
   cpu_for(device, it.parts, 1, 8 * (double)(it.part * d), norm_backward_body, &it);
   cpu_for(device, d, 16, 2 * (double)it.parts, norm_parts_body, &it);
 }

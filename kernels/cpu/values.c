@@ -8,9 +8,16 @@ CPU_INLINE void values_add(enum trm_value_type type, const struct trm_add *it, s
   const void *a = it->a, *b = it->b;
   void *y = it->y;
 
+  for (size_t first = low; first < high; first += CPU_STEP) {
+    const size_t end = high - first < CPU_STEP ? high : first + CPU_STEP;
+
+    cpu_prefetch(type, a, first + CPU_AHEAD, CPU_STEP);
+    cpu_prefetch(type, b, first + CPU_AHEAD, CPU_STEP);
+    cpu_prefetch_write(type, y, first + CPU_AHEAD, CPU_STEP);
 #pragma omp simd
-  for (size_t i = low; i < high; i++)
-    cpu_set(type, y, i, cpu_value(type, a, i) + cpu_value(type, b, i));
+    for (size_t i = first; i < end; i++)
+      cpu_set(type, y, i, cpu_value(type, a, i) + cpu_value(type, b, i));
+  }
 }
 
 CPU_BODY_BY_TYPE(values_add, trm_add)

@@ -31,6 +31,7 @@ void dropout_parts(struct trm_device *device);
 void activation_reference(struct trm_device *device);
 void activation_extremes(struct trm_device *device);
 void activation_position(struct trm_device *device);
+void activation_tables(struct trm_device *device);
 void math_accuracy(void); /* host functions */
 double activation_value(enum trm_activation kind, double x);
 double activation_slope(enum trm_activation kind, double x);

@@ -186,6 +186,7 @@ ON_DEVICES(dropout_parts)
 ON_DEVICES(activation_reference)
 ON_DEVICES(activation_extremes)
 ON_DEVICES(activation_position)
+ON_DEVICES(activation_tables)
 ON_DEVICES(conv2d_reference)
 ON_DEVICES(pool_reference)
 ON_DEVICES(pool_extremes)
@@ -287,6 +288,7 @@ int main(void)
     {"activations against double", test_activation_reference},
     {"activations: NaN, infinities, huge numbers", test_activation_extremes},
     {"activations do not depend on the position", test_activation_position},
+    {"activations read from tables", test_activation_tables},
     {"exp, tanh, sigmoid, Phi: stated errors hold", math_accuracy},
     {"convolution against double", test_conv2d_reference},
     {"convolution by every instruction set", conv2d_every_processor},
