@@ -121,8 +121,8 @@ static struct attention_strip attention_strip(const struct attention *it, size_t
     .causal = shape->causal};
 }
 
-/* Returns the rows of the strip's positions in the head after head `number`, of some arrays, read or written: `parts` of
- * the `all` that `values` (B, T, all, H, E) has, from element `at` of a position on. */
+/* Returns the rows of the strip's positions in the head after head `number`, of some arrays, read or written: `parts`
+ * of the `all` that `values` (B, T, all, H, E) has, from element `at` of a position on. */
 static struct attention_prefetch attention_next_head(const struct attention *it, const struct attention_strip *strip,
                                                      size_t number, const void *values, size_t all, size_t at,
                                                      size_t parts)
