@@ -51,31 +51,29 @@ CPU_INLINE bool activation_by_input(enum trm_activation kind)
   return kind == TRM_GELU || kind == TRM_GELU_TANH || kind == TRM_SILU;
 }
 
-CPU_INLINE void activation_forward_step(enum trm_value_type type, const struct trm_activation_forward *it, size_t low,
-                                        size_t high)
+/* y (n) of x (n), parts of the call's. */
+CPU_INLINE void activation_forward_step(enum trm_value_type type, const struct trm_activation_forward *it,
+                                        const void *in, void *y, size_t n)
 {
-  const void *in = it->x;
-  void *y = it->y;
-
   switch (it->kind) {
   case TRM_RELU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
+    for (size_t i = 0; i < n; i++)
       cpu_set(type, y, i, activation_relu(cpu_value(type, in, i)));
     break;
   case TRM_TANH:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
+    for (size_t i = 0; i < n; i++)
       cpu_set(type, y, i, math_tanh(cpu_value(type, in, i)));
     break;
   case TRM_SIGMOID:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
+    for (size_t i = 0; i < n; i++)
       cpu_set(type, y, i, math_sigmoid(cpu_value(type, in, i)));
     break;
   case TRM_GELU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++) {
+    for (size_t i = 0; i < n; i++) {
       const float x = cpu_value(type, in, i);
       float density;
 
@@ -84,7 +82,7 @@ CPU_INLINE void activation_forward_step(enum trm_value_type type, const struct t
     break;
   case TRM_GELU_TANH:
 #pragma omp simd
-    for (size_t i = low; i < high; i++) {
+    for (size_t i = 0; i < n; i++) {
       const float x = cpu_value(type, in, i);
 
       cpu_set(type, y, i, x * math_sigmoid(activation_gelu_argument(x)));
@@ -92,7 +90,7 @@ CPU_INLINE void activation_forward_step(enum trm_value_type type, const struct t
     break;
   case TRM_SILU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++) {
+    for (size_t i = 0; i < n; i++) {
       const float x = cpu_value(type, in, i);
 
       cpu_set(type, y, i, x * math_sigmoid(x));
@@ -100,12 +98,12 @@ CPU_INLINE void activation_forward_step(enum trm_value_type type, const struct t
     break;
   case TRM_LEAKY_RELU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
+    for (size_t i = 0; i < n; i++)
       cpu_set(type, y, i, activation_leaky_relu(cpu_value(type, in, i), it->slope));
     break;
   case TRM_SCALE:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
+    for (size_t i = 0; i < n; i++)
       cpu_set(type, y, i, it->slope * cpu_value(type, in, i));
     break;
   }
@@ -114,49 +112,54 @@ CPU_INLINE void activation_forward_step(enum trm_value_type type, const struct t
 CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_activation_forward *it, size_t low,
                                    size_t high)
 {
+  const bool streams = it->y != it->x && cpu_streams(type, it->y, high - low);
+  struct cpu_block block;
+
   for (size_t i = low; i < high; i += CPU_STEP) {
+    const size_t n = high - i < CPU_STEP ? high - i : CPU_STEP;
+
     cpu_prefetch(type, it->x, i + CPU_AHEAD, CPU_STEP);
-    activation_forward_step(type, it, i, high - i < CPU_STEP ? high : i + CPU_STEP);
+    activation_forward_step(type, it, cpu_at(type, it->x, i), cpu_take(streams, type, it->y, i, n, &block), n);
+    cpu_put(streams, type, it->y, i, n, &block);
   }
+  cpu_stream_end();
 }
 
 CPU_BODY_BY_TYPE(activation_forward, trm_activation_forward)
 
-CPU_INLINE void activation_backward_step(enum trm_value_type type, const struct trm_activation_backward *it, size_t low,
-                                         size_t high)
+/* dx (n) of dy (n) and `from` (n), the input or the output, parts of the call's. */
+CPU_INLINE void activation_backward_step(enum trm_value_type type, const struct trm_activation_backward *it,
+                                         const void *from, const void *dy, void *dx, size_t n)
 {
-  const void *in = it->x, *out = it->y, *dy = it->dy;
-  void *dx = it->dx;
-
   switch (it->kind) {
   case TRM_RELU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++) {
+    for (size_t i = 0; i < n; i++) {
       const float slope = cpu_value(type, dy, i); /* read in any case: without a branch */
 
-      cpu_set(type, dx, i, cpu_value(type, out, i) <= 0.0f ? 0.0f : slope);
+      cpu_set(type, dx, i, cpu_value(type, from, i) <= 0.0f ? 0.0f : slope);
     }
     break;
   case TRM_TANH:
 #pragma omp simd
-    for (size_t i = low; i < high; i++) {
-      const float y = cpu_value(type, out, i);
+    for (size_t i = 0; i < n; i++) {
+      const float y = cpu_value(type, from, i);
 
       cpu_set(type, dx, i, cpu_value(type, dy, i) * (1.0f - y * y));
     }
     break;
   case TRM_SIGMOID:
 #pragma omp simd
-    for (size_t i = low; i < high; i++) {
-      const float y = cpu_value(type, out, i);
+    for (size_t i = 0; i < n; i++) {
+      const float y = cpu_value(type, from, i);
 
       cpu_set(type, dx, i, cpu_value(type, dy, i) * (y * (1.0f - y)));
     }
     break;
   case TRM_GELU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++) {
-      const float x = cpu_value(type, in, i);
+    for (size_t i = 0; i < n; i++) {
+      const float x = cpu_value(type, from, i);
       float density;
       const float gate = math_normal(x, &density);
 
@@ -165,22 +168,22 @@ CPU_INLINE void activation_backward_step(enum trm_value_type type, const struct 
     break;
   case TRM_GELU_TANH:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
-      cpu_set(type, dx, i, cpu_value(type, dy, i) * activation_gelu_slope(cpu_value(type, in, i)));
+    for (size_t i = 0; i < n; i++)
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * activation_gelu_slope(cpu_value(type, from, i)));
     break;
   case TRM_SILU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
-      cpu_set(type, dx, i, cpu_value(type, dy, i) * activation_silu_slope(cpu_value(type, in, i)));
+    for (size_t i = 0; i < n; i++)
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * activation_silu_slope(cpu_value(type, from, i)));
     break;
   case TRM_LEAKY_RELU:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
-      cpu_set(type, dx, i, cpu_value(type, dy, i) * (cpu_value(type, out, i) > 0.0f ? 1.0f : it->slope));
+    for (size_t i = 0; i < n; i++)
+      cpu_set(type, dx, i, cpu_value(type, dy, i) * (cpu_value(type, from, i) > 0.0f ? 1.0f : it->slope));
     break;
   case TRM_SCALE:
 #pragma omp simd
-    for (size_t i = low; i < high; i++)
+    for (size_t i = 0; i < n; i++)
       cpu_set(type, dx, i, cpu_value(type, dy, i) * it->slope);
     break;
   }
@@ -190,12 +193,19 @@ CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_a
                                     size_t high)
 {
   const void *from = activation_by_input(it->kind) ? it->x : it->y;
+  const bool streams = it->dx != it->dy && it->dx != from && cpu_streams(type, it->dx, high - low);
+  struct cpu_block block;
 
   for (size_t i = low; i < high; i += CPU_STEP) {
+    const size_t n = high - i < CPU_STEP ? high - i : CPU_STEP;
+
     cpu_prefetch(type, from, i + CPU_AHEAD, CPU_STEP);
     cpu_prefetch(type, it->dy, i + CPU_AHEAD, CPU_STEP);
-    activation_backward_step(type, it, i, high - i < CPU_STEP ? high : i + CPU_STEP);
+    activation_backward_step(type, it, cpu_at(type, from, i), cpu_at(type, it->dy, i),
+                             cpu_take(streams, type, it->dx, i, n, &block), n);
+    cpu_put(streams, type, it->dx, i, n, &block);
   }
+  cpu_stream_end();
 }
 
 CPU_BODY_BY_TYPE(activation_backward, trm_activation_backward)
@@ -256,19 +266,26 @@ struct activation_lookup {
 static void activation_lookup_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct activation_lookup *it = arguments;
-  const trm_bf16 *table = it->table->y, *x = it->x;
-  trm_bf16 *y = it->to;
-  size_t i = low;
+  const trm_bf16 *table = it->table->y;
+  const bool streams = it->to != it->x && cpu_streams(TRM_VALUES_BF16, it->to, high - low);
+  struct cpu_block block;
 
-  for (; i + CPU_STEP <= high; i += CPU_STEP) {
-    cpu_prefetch(TRM_VALUES_BF16, x, i + CPU_AHEAD, CPU_STEP);
-    cpu_prefetch_write(TRM_VALUES_BF16, y, i + CPU_AHEAD, CPU_STEP);
-    CPU_UNROLL
-    for (size_t j = 0; j < CPU_STEP; j++)
-      y[i + j] = table[x[i + j]];
+  for (size_t first = low; first < high; first += CPU_STEP) {
+    const size_t n = high - first < CPU_STEP ? high - first : CPU_STEP;
+    const trm_bf16 *x = it->x + first;
+    trm_bf16 *y = cpu_take(streams, TRM_VALUES_BF16, it->to, first, n, &block);
+
+    cpu_prefetch(TRM_VALUES_BF16, x, CPU_AHEAD, CPU_STEP);
+    if (n == CPU_STEP)
+      CPU_UNROLL
+      for (size_t i = 0; i < CPU_STEP; i++)
+        y[i] = table[x[i]];
+    else
+      for (size_t i = 0; i < n; i++)
+        y[i] = table[x[i]];
+    cpu_put(streams, TRM_VALUES_BF16, it->to, first, n, &block);
   }
-  for (; i < high; i++)
-    y[i] = table[x[i]];
+  cpu_stream_end();
 }
 
 /* Reads the slopes of x (n). A function of its own: inlined, compilers make vectors of single look-ups, in twice the
@@ -290,21 +307,24 @@ CPU_CLONES static void activation_lookup_backward_body(const void *arguments, si
 {
   enum { STEP = 4 * CPU_STEP }; /* a vector of slopes is read when the stores of its parts have left the store buffer */
   const struct activation_lookup *it = arguments;
-  const trm_bf16 *x = it->x, *dy = it->dy;
-  trm_bf16 *dx = it->to;
+  const bool streams = it->to != it->x && it->to != it->dy && cpu_streams(TRM_VALUES_BF16, it->to, high - low);
+  struct cpu_block block;
 
   for (size_t first = low; first < high; first += STEP) {
     const size_t n = high - first < STEP ? high - first : STEP;
+    const trm_bf16 *x = it->x + first, *dy = it->dy + first;
+    trm_bf16 *dx = cpu_take(streams, TRM_VALUES_BF16, it->to, first, n, &block);
     uint32_t slope[STEP];
 
-    cpu_prefetch(TRM_VALUES_BF16, x, first + CPU_AHEAD, STEP);
-    cpu_prefetch(TRM_VALUES_BF16, dy, first + CPU_AHEAD, STEP);
-    cpu_prefetch_write(TRM_VALUES_BF16, dx, first + CPU_AHEAD, STEP);
-    activation_read_slopes(slope, it->table->slope, x + first, n);
+    cpu_prefetch(TRM_VALUES_BF16, x, CPU_AHEAD, STEP);
+    cpu_prefetch(TRM_VALUES_BF16, dy, CPU_AHEAD, STEP);
+    activation_read_slopes(slope, it->table->slope, x, n);
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-      dx[first + i] = trm_bf16_round(trm_bf16_value(dy[first + i]) * math_float(slope[i]));
+      dx[i] = trm_bf16_round(trm_bf16_value(dy[i]) * math_float(slope[i]));
+    cpu_put(streams, TRM_VALUES_BF16, it->to, first, n, &block);
   }
+  cpu_stream_end();
 }
 
 static double activation_work(enum trm_activation kind)
@@ -321,7 +341,8 @@ static bool activation_is_looked_up(enum trm_activation kind, enum trm_value_typ
 void cpu_activation_forward(struct trm_device *device, const struct trm_activation_forward *call)
 {
   if (activation_is_looked_up(call->kind, call->type, call->n)) {
-    const struct activation_lookup it = {activation_table(device, call->kind), call->x, NULL, call->y};
+    const struct activation_lookup it = {
+      .table = activation_table(device, call->kind), .x = call->x, .to = call->y};
 
     cpu_for(device, call->n, CPU_GRANULE, 2, activation_lookup_forward_body, &it);
   } else {
@@ -332,7 +353,8 @@ void cpu_activation_forward(struct trm_device *device, const struct trm_activati
 void cpu_activation_backward(struct trm_device *device, const struct trm_activation_backward *call)
 {
   if (activation_by_input(call->kind) && activation_is_looked_up(call->kind, call->type, call->n)) {
-    const struct activation_lookup it = {activation_table(device, call->kind), call->x, call->dy, call->dx};
+    const struct activation_lookup it = {
+      .table = activation_table(device, call->kind), .x = call->x, .dy = call->dy, .to = call->dx};
 
     cpu_for(device, call->n, CPU_GRANULE, 2, activation_lookup_backward_body, &it);
   } else {

@@ -51,29 +51,12 @@ CPU_INLINE float batch_norm_gradient(enum trm_value_type type, bool relu, const 
 
 /* -- sums over channels */
 
-typedef float float_lanes __attribute__((vector_size(CPU_LANES * sizeof(float))));
-typedef double double_lanes __attribute__((vector_size(CPU_LANES * sizeof(double))));
-typedef int32_t mask_lanes __attribute__((vector_size(CPU_LANES * sizeof(float))));
-typedef uint32_t word_lanes __attribute__((vector_size(CPU_LANES * sizeof(float))));
-typedef uint16_t half_lanes __attribute__((vector_size(CPU_LANES * sizeof(trm_bf16))));
-
 /* Two sums over a channel. */
 struct sums {
   float_lanes lane[2];
   double_lanes total[2];
   size_t terms; /* values in the floats */
 };
-
-CPU_INLINE void batch_norm_load(enum trm_value_type type, const void *x, size_t at, float_lanes *to)
-{
-  if (type == TRM_VALUES_F32) {
-    memcpy(to, cpu_at(type, x, at), sizeof *to);
-    return;
-  }
-  half_lanes half;
-  memcpy(&half, cpu_at(type, x, at), sizeof half);
-  *to = (float_lanes)(__builtin_convertvector(half, word_lanes) << 16);
-}
 
 CPU_INLINE void batch_norm_flush(struct sums *sums)
 {
@@ -112,10 +95,10 @@ CPU_INLINE void batch_norm_add(enum trm_value_type type, bool relu, const struct
       if (dy)
         cpu_prefetch(type, dy, i + CPU_AHEAD, CPU_STEP);
     }
-    batch_norm_load(type, x, i, &difference);
+    cpu_load_lanes(type, x, i, &difference);
     difference -= channel->mean;
     if (dy) {
-      batch_norm_load(type, dy, i, &f);
+      cpu_load_lanes(type, dy, i, &f);
       if (relu)
         f = (float_lanes)((mask_lanes)f & ~(difference * channel->scale + channel->bias <= 0.0f));
     } else {
@@ -237,24 +220,27 @@ void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_no
 }
 
 /* n values of a channel. Subtracts the mean first: a large mean costs no precision. */
-CPU_INLINE void batch_norm_forward_row(enum trm_value_type type, bool relu, const struct channel *channel,
+CPU_INLINE void batch_norm_forward_row(enum trm_value_type type, bool relu, bool streams, const struct channel *channel,
                                        const void *x, const void *addend, void *y, size_t n)
 {
+  struct cpu_block block;
+
   for (size_t low = 0; low < n; low += CPU_STEP) {
-    const size_t high = n - low < CPU_STEP ? n : low + CPU_STEP;
+    const size_t values = n - low < CPU_STEP ? n - low : CPU_STEP;
+    void *to = cpu_take(streams, type, y, low, values, &block);
 
     cpu_prefetch(type, x, low + CPU_AHEAD, CPU_STEP);
-    cpu_prefetch_write(type, y, low + CPU_AHEAD, CPU_STEP);
     if (addend)
       cpu_prefetch(type, addend, low + CPU_AHEAD, CPU_STEP);
 #pragma omp simd
-    for (size_t s = low; s < high; s++) {
-      float value = batch_norm_value(type, channel, x, s);
+    for (size_t s = 0; s < values; s++) {
+      float value = batch_norm_value(type, channel, x, low + s);
 
       if (addend)
-        value = cpu_rounded(type, value) + cpu_value(type, addend, s);
-      cpu_set(type, y, s, relu && value <= 0.0f ? 0.0f : value);
+        value = cpu_rounded(type, value) + cpu_value(type, addend, low + s);
+      cpu_set(type, to, s, relu && value <= 0.0f ? 0.0f : value);
     }
+    cpu_put(streams, type, y, low, values, &block);
   }
 }
 
@@ -277,6 +263,7 @@ CPU_INLINE void batch_norm_forward(enum trm_value_type type, const struct rows *
 {
   const struct trm_batch_norm_forward *it = rows->call;
   const size_t size = rows->size;
+  const bool streams = it->y != it->x && it->y != it->addend && cpu_streams(type, it->y, (high - low) * size);
 
   for (size_t row = low; row < high; row++) {
     const struct channel *channel = &rows->channel[row % rows->channels];
@@ -284,14 +271,15 @@ CPU_INLINE void batch_norm_forward(enum trm_value_type type, const struct rows *
     void *y = cpu_at(type, it->y, row * size);
 
     if (addend && it->relu)
-      batch_norm_forward_row(type, true, channel, x, addend, y, size);
+      batch_norm_forward_row(type, true, streams, channel, x, addend, y, size);
     else if (addend)
-      batch_norm_forward_row(type, false, channel, x, addend, y, size);
+      batch_norm_forward_row(type, false, streams, channel, x, addend, y, size);
     else if (it->relu)
-      batch_norm_forward_row(type, true, channel, x, NULL, y, size);
+      batch_norm_forward_row(type, true, streams, channel, x, NULL, y, size);
     else
-      batch_norm_forward_row(type, false, channel, x, NULL, y, size);
+      batch_norm_forward_row(type, false, streams, channel, x, NULL, y, size);
   }
+  cpu_stream_end();
 }
 
 CPU_BODY_BY_TYPE(batch_norm_forward, rows)
@@ -338,23 +326,27 @@ void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm_
           batch_norm_sums_body, call);
 }
 
-CPU_INLINE void batch_norm_backward_row(enum trm_value_type type, bool relu, const struct channel *channel,
-                                        const void *x, const void *dy, void *dx, size_t n)
+CPU_INLINE void batch_norm_backward_row(enum trm_value_type type, bool relu, bool streams,
+                                        const struct channel *channel, const void *x, const void *dy, void *dx,
+                                        size_t n)
 {
+  struct cpu_block block;
+
   for (size_t low = 0; low < n; low += CPU_STEP) {
-    const size_t high = n - low < CPU_STEP ? n : low + CPU_STEP;
+    const size_t values = n - low < CPU_STEP ? n - low : CPU_STEP;
+    void *to = cpu_take(streams, type, dx, low, values, &block);
 
     cpu_prefetch(type, x, low + CPU_AHEAD, CPU_STEP);
     cpu_prefetch(type, dy, low + CPU_AHEAD, CPU_STEP);
-    cpu_prefetch_write(type, dx, low + CPU_AHEAD, CPU_STEP);
 #pragma omp simd
-    for (size_t s = low; s < high; s++) {
-      const float gradient = batch_norm_gradient(type, relu, channel, x, dy, s);
+    for (size_t s = 0; s < values; s++) {
+      const float gradient = batch_norm_gradient(type, relu, channel, x, dy, low + s);
 
-      cpu_set(type, dx, s,
+      cpu_set(type, to, s,
               channel->scale *
-                (gradient - channel->mean_dy - (cpu_value(type, x, s) - channel->mean) * channel->slope));
+                (gradient - channel->mean_dy - (cpu_value(type, x, low + s) - channel->mean) * channel->slope));
     }
+    cpu_put(streams, type, dx, low, values, &block);
   }
 }
 
@@ -362,6 +354,7 @@ CPU_INLINE void batch_norm_backward(enum trm_value_type type, const struct rows 
 {
   const struct trm_batch_norm_backward *it = rows->call;
   const size_t size = rows->size;
+  const bool streams = it->dx != it->x && it->dx != it->dy && cpu_streams(type, it->dx, (high - low) * size);
 
   for (size_t row = low; row < high; row++) {
     const struct channel *channel = &rows->channel[row % rows->channels];
@@ -369,10 +362,11 @@ CPU_INLINE void batch_norm_backward(enum trm_value_type type, const struct rows 
     void *dx = cpu_at(type, it->dx, row * size);
 
     if (it->relu)
-      batch_norm_backward_row(type, true, channel, x, dy, dx, size);
+      batch_norm_backward_row(type, true, streams, channel, x, dy, dx, size);
     else
-      batch_norm_backward_row(type, false, channel, x, dy, dx, size);
+      batch_norm_backward_row(type, false, streams, channel, x, dy, dx, size);
   }
+  cpu_stream_end();
 }
 
 CPU_BODY_BY_TYPE(batch_norm_backward, rows)

@@ -35,13 +35,37 @@ CPU_INLINE void norm_sums(const float *x, size_t rows, size_t d, const float *me
   }
 }
 
-/* Rows [first, first + rows). `buffer`: (rows, D), if x has another type than float. */
-CPU_INLINE void norm_forward_rows(enum trm_value_type type, const struct trm_norm_forward *it, size_t first,
-                                  size_t rows, float *buffer)
+/* Row `row` of y from the same of x (D). */
+CPU_INLINE void norm_forward_row(enum trm_value_type type, const struct trm_norm_forward *it, bool streams, size_t row,
+                                 const float *x, float mean, float scale)
 {
   const size_t d = it->d;
-  const float *x = cpu_read(type, cpu_at(type, it->x, first * d), buffer, rows * d), *gain = it->gain, *bias = it->bias;
-  void *y = cpu_at(type, it->y, first * d);
+  struct cpu_block block;
+
+  for (size_t low = 0; low < d; low += CPU_STEP) {
+    const size_t n = d - low < CPU_STEP ? d - low : CPU_STEP;
+    const float *gain = it->gain + low, *bias = it->bias ? it->bias + low : NULL;
+    void *y = cpu_take(streams, type, it->y, row * d + low, n, &block);
+
+    if (bias) {
+#pragma omp simd
+      for (size_t j = 0; j < n; j++)
+        cpu_set(type, y, j, (x[low + j] - mean) * scale * gain[j] + bias[j]);
+    } else {
+#pragma omp simd
+      for (size_t j = 0; j < n; j++)
+        cpu_set(type, y, j, (x[low + j] - mean) * scale * gain[j]);
+    }
+    cpu_put(streams, type, it->y, row * d + low, n, &block);
+  }
+}
+
+/* Rows [first, first + rows). Fetches as many further on. `buffer`: (rows, D), if x has another type than float. */
+CPU_INLINE void norm_forward_rows(enum trm_value_type type, const struct trm_norm_forward *it, bool streams,
+                                  size_t first, size_t rows, float *buffer)
+{
+  const size_t d = it->d;
+  const float *x = cpu_read(type, cpu_at(type, it->x, first * d), buffer, rows * d);
   float mean[ROWS] = {0};
   double sum[ROWS];
 
@@ -56,16 +80,7 @@ CPU_INLINE void norm_forward_rows(enum trm_value_type type, const struct trm_nor
 
     it->scale[first + r] = scale;
     cpu_prefetch(type, it->x, (first + rows + r) * d, d);
-    cpu_prefetch_write(type, it->y, (first + rows + r) * d, d);
-    if (bias) {
-#pragma omp simd
-      for (size_t j = 0; j < d; j++)
-        cpu_set(type, y, r * d + j, (x[r * d + j] - mean[r]) * scale * gain[j] + bias[j]);
-    } else {
-#pragma omp simd
-      for (size_t j = 0; j < d; j++)
-        cpu_set(type, y, r * d + j, (x[r * d + j] - mean[r]) * scale * gain[j]);
-    }
+    norm_forward_row(type, it, streams, first + r, x + r * d, mean[r], scale);
   }
 }
 
@@ -77,12 +92,15 @@ struct norm_forward {
 
 CPU_INLINE void norm_forward(enum trm_value_type type, const struct norm_forward *it, size_t low, size_t high)
 {
-  float *buffer = it->buffers ? cpu_buffer(it->buffers, ROWS * it->call->d) : NULL;
+  const struct trm_norm_forward *call = it->call;
+  const bool streams = call->y != call->x && cpu_streams(type, call->y, (high - low) * call->d);
+  float *buffer = it->buffers ? cpu_buffer(it->buffers, ROWS * call->d) : NULL;
 
   for (; low + ROWS <= high; low += ROWS)
-    norm_forward_rows(type, it->call, low, ROWS, buffer);
+    norm_forward_rows(type, call, streams, low, ROWS, buffer);
   for (; low < high; low++)
-    norm_forward_rows(type, it->call, low, 1, buffer);
+    norm_forward_rows(type, call, streams, low, 1, buffer);
+  cpu_stream_end();
 }
 
 CPU_BODY_BY_TYPE(norm_forward, norm_forward)
@@ -133,15 +151,13 @@ CPU_INLINE void norm_backward_lanes(const struct norm_row *row, const float *gai
   }
 }
 
-/* Fetches what is read and written AHEAD values after value `at`: a few rows, as each takes less time than a fetch. */
+/* Fetches what is read AHEAD values after value `at`: a few rows, as each takes less time than a fetch. */
 CPU_INLINE void norm_backward_prefetch(enum trm_value_type type, const struct trm_norm_backward *it, size_t at)
 {
   enum { AHEAD = 1536 };
 
   cpu_prefetch(type, it->x, at + AHEAD, CPU_LANES);
   cpu_prefetch(type, it->dy, at + AHEAD, CPU_LANES);
-  if (it->dx)
-    cpu_prefetch_write(type, it->dx, at + AHEAD, CPU_LANES);
 }
 
 /* Computes row i's g and n and their means, of g and of g * n, and adds to dgain and dbias. */
@@ -176,11 +192,31 @@ CPU_INLINE void norm_backward_sums(enum trm_value_type type, const struct trm_no
   *gn_mean = (float)(gn_total / (double)d);
 }
 
+/* Row `row` of dx. */
+CPU_INLINE void norm_backward_row(enum trm_value_type type, const struct trm_norm_backward *it, bool streams,
+                                  size_t row, const float *g, const float *n, float g_mean, float gn_mean)
+{
+  const size_t d = it->d;
+  const float scale = it->scale[row];
+  struct cpu_block block;
+
+  for (size_t low = 0; low < d; low += CPU_STEP) {
+    const size_t values = d - low < CPU_STEP ? d - low : CPU_STEP;
+    void *dx = cpu_take(streams, type, it->dx, row * d + low, values, &block);
+
+#pragma omp simd
+    for (size_t j = 0; j < values; j++)
+      cpu_set(type, dx, j, scale * (g[low + j] - g_mean - n[low + j] * gn_mean));
+    cpu_put(streams, type, it->dx, row * d + low, values, &block);
+  }
+}
+
 /* A work item is a part. */
 CPU_INLINE void norm_backward(enum trm_value_type type, const struct norm *parts, size_t low, size_t high)
 {
   const struct trm_norm_backward *it = parts->call;
   const size_t d = it->d;
+  const bool streams = it->dx != it->x && it->dx != it->dy && cpu_streams(type, it->dx, (high - low) * parts->part * d);
   float *g = cpu_buffer(parts->buffers, 2 * d), *n = g + d;
 
   for (size_t p = low; p < high; p++) {
@@ -190,19 +226,14 @@ CPU_INLINE void norm_backward(enum trm_value_type type, const struct norm *parts
     for (size_t j = 0; j < 2 * d; j++)
       dgain[j] = 0;
     for (size_t i = first; i < end; i++) {
-      const float scale = it->scale[i];
       float g_mean, gn_mean;
 
       norm_backward_sums(type, it, i, g, n, dgain, dbias, &g_mean, &gn_mean);
-      if (it->dx) {
-        void *dx = cpu_at(type, it->dx, i * d);
-
-#pragma omp simd
-        for (size_t j = 0; j < d; j++)
-          cpu_set(type, dx, j, scale * (g[j] - g_mean - n[j] * gn_mean));
-      }
+      if (it->dx)
+        norm_backward_row(type, it, streams, i, g, n, g_mean, gn_mean);
     }
   }
+  cpu_stream_end();
 }
 
 CPU_BODY_BY_TYPE(norm_backward, norm)

@@ -79,6 +79,9 @@ void swiglu_reference(struct trm_device *device);
 /* kernels_fused.c */
 void fused_add_norm(struct trm_device *device);
 
+/* kernels_large.c */
+void large_calls(struct trm_device *device);
+
 /* kernels_recorded.c */
 void recorded_calls(struct trm_device *device);
 

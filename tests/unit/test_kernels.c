@@ -224,6 +224,7 @@ ON_DEVICES(update_feedback)
 ON_DEVICES(update_feedback_identities)
 ON_DEVICES(update_slices)
 ON_DEVICES(fused_add_norm)
+ON_DEVICES(large_calls)
 ON_DEVICES(values_rows)
 ON_DEVICES(values_fused)
 ON_DEVICES(values_losses)
@@ -330,6 +331,7 @@ int main(void)
     {"error feedback of updates: equal gradients, sums of steps", test_update_feedback_identities},
     {"updates of slices equal the whole", test_update_slices},
     {"sum and norm in one call", test_fused_add_norm},
+    {"many rows: the bits of a few", test_large_calls},
     {"bfloat16 values: rows", test_values_rows},
     {"bfloat16 values: fused kernels", test_values_fused},
     {"bfloat16 values: losses", test_values_losses},
