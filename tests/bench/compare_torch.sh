@@ -2,7 +2,7 @@
 # Whole training steps of Trireme and PyTorch, measured alternately.
 #
 #   [WORK=mlp] [DTYPE=f32] [RANKS=1] [THREADS=all] [STEPS=20] [WARMUP=5] [ROUNDS=7] [PYTHON=python3]
-#   [COMPILE=no] [PEER=torch_peer.py] tests/bench/compare_torch.sh [OPTION...]
+#   [COMPILE=no] [PARTS=no] [PEER=torch_peer.py] tests/bench/compare_torch.sh [OPTION...]
 #
 # WORK is one of
 #   mlp        the perceptron 784-2048-2048-10, 256 samples per rank, SGD with momentum
@@ -16,7 +16,8 @@
 # DTYPE=bf16: products and activations in bfloat16 on both sides (device.matmul and train.activations; autocast).
 # THREADS: per rank. COMPILE=yes: the faster of PyTorch's eager and compiled model. The result is the median over rounds
 # of PyTorch's seconds / ours (above 1: ours is faster); the machine's load affects both. OPTION: of ours, as
-# --device.blas=onednn. Memory: peak of the first rank, PyTorch's eager.
+# --device.blas=onednn. Memory: peak of the first rank, PyTorch's eager. PARTS=yes: the parts of a step, too, of an eager
+# one of PyTorch as its profiler has them.
 . "$(dirname "$0")/lib.sh"
 WORK=${WORK:-mlp}
 DTYPE=${DTYPE:-f32}
@@ -26,7 +27,9 @@ STEPS=${STEPS:-20}
 WARMUP=${WARMUP:-5}
 PYTHON=${PYTHON:-python3}
 PEER=${PEER:-$here/torch_peer.py}
-[ "${COMPILE:-no}" = no ] || compile=(--compile)
+PARTS=${PARTS:-no}
+[ "${COMPILE:-no}" = no ] || extra+=(--compile)
+[ "$PARTS" = no ] || extra+=(--parts)
 
 case $WORK in
   mlp) model=("--model=mlp 784-2048-2048-10 relu" --batch=256) ;;
@@ -48,15 +51,25 @@ for round in $(seq "$ROUNDS"); do
     --steps="$STEPS" --warmup="$WARMUP" --threads="$THREADS" "$@")
   a=$(echo "$one" | json_value step_s)
   wanted "trireme bench step" "$a"
-  two=$("$PYTHON" "$PEER" "$WORK" ${same[@]+"${same[@]}"} ${compile[@]+"${compile[@]}"} --dtype "$DTYPE" \
+  two=$("$PYTHON" "$PEER" "$WORK" ${same[@]+"${same[@]}"} ${extra[@]+"${extra[@]}"} --dtype "$DTYPE" \
     --ranks "$RANKS" --threads "$THREADS" --steps "$STEPS" --warmup "$WARMUP")
   b=$(echo "$two" | json_value step_s)
   wanted "$PEER" "$b"
+  lines+=("$one" "$two")
   ours+=("$a") theirs+=("$b") ratios+=("$(ratio "$b" "$a")")
   our_bytes+=("$(echo "$one" | json_value max_resident_bytes)")
   their_bytes+=("$(echo "$two" | json_value max_resident_bytes)")
   awk -v r="$round" -v a="$a" -v b="$b" 'BEGIN { printf "%5d %14.2f %14.2f %8.3f\n", r, 1e3 * a, 1e3 * b, b / a }'
 done
+table='
+import json, statistics, sys
+rounds = [json.loads(line)["parts"] for line in sys.stdin if line.startswith("{")]
+print("%-16s %12s %12s %8s" % ("part", "trireme ms", "PyTorch ms", "ratio"))
+for part in rounds[0]:
+    ours, theirs = ([r.get(part, {"part_s": 0})["part_s"] for r in rounds[side::2]] for side in (0, 1))
+    ratio = statistics.median(b / a if a else 0 for a, b in zip(ours, theirs))
+    print("%-16s %12.2f %12.2f %8.3f" % (part, 1e3 * statistics.median(ours), 1e3 * statistics.median(theirs), ratio))'
+[ "$PARTS" = no ] || printf '%s\n' "${lines[@]}" | "$PYTHON" -c "$table"
 printf '{"compare":"step, pytorch over trireme","work":"%s","dtype":"%s","ranks":%s,"threads":%s,"rounds":%s,' \
   "$WORK" "$DTYPE" "$RANKS" "$THREADS" "$ROUNDS"
 printf '"trireme_s":%s,"pytorch_s":%s,"ratio":%s,"ratios":[%s],' "$(median "${ours[@]}")" "$(median "${theirs[@]}")" \

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The same training work in PyTorch: whole steps (forward, loss, backward, update) on samples in memory.
 
-usage: torch_peer.py mlp|lenet5|resnet20|resnet18|vgg11|gptchar|gpt2-124m [--batch B] [--compile]
+usage: torch_peer.py mlp|lenet5|resnet20|resnet18|vgg11|gptchar|gpt2-124m [--batch B] [--compile] [--parts]
                      [--dtype f32|bf16] [--threads T] [--ranks R [--rank N]] [--steps S] [--warmup W]
        torch_peer.py sequence --model TEXT --input SHAPE [...]
 
 sequence: layers as Trireme names them: conv2d N K [stride=S] [pad=P], batch_norm, relu, max_pool K, dropout P, flatten,
 linear N. Cross entropy; SGD with momentum 0.9, for GPTs AdamW; B samples per rank. bf16: autocast. --compile: the
-compiled model, too, and the faster of the two counts. Ranks above 1: DistributedDataParallel over gloo, one process per
+compiled model, too, and the faster of the two counts. --parts: seconds of an eager step's operations, as PyTorch's
+profiler has them, named as `trireme bench step` names its parts. Ranks above 1: DistributedDataParallel over gloo, one process per
 rank; with --rank this process is one of them, at MASTER_ADDR. Prints one JSON line: median seconds per step, samples
 (GPTs: tokens) per second over all ranks, peak memory of rank 0. As `trireme bench step`.
 """
@@ -133,10 +134,11 @@ def work_of(a):
             "gpt2-124m": lambda: (GPT(12, 12, 768, 256, 50257), (256,), 50257, 2)}[a.work]()
 
 
-def measure(model, optimizer, rank, a, shape, classes, batch):
-    """Median seconds of a step."""
-    tokens, times = a.work.startswith("gpt"), []
-    for step in range(a.warmup + a.steps):
+def stepper(model, optimizer, a, shape, classes, batch):
+    """A function that makes a step and returns its seconds."""
+    tokens = a.work.startswith("gpt")
+
+    def step():
         x = torch.randint(0, classes, (batch,) + shape) if tokens else torch.randn((batch,) + shape)
         y = torch.randint(0, classes, (batch,) + (shape if tokens else ()))
         if a.ranks > 1:
@@ -148,9 +150,32 @@ def measure(model, optimizer, rank, a, shape, classes, batch):
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        if step >= a.warmup:
-            times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+        return time.perf_counter() - begin
+
+    return step
+
+
+def measure(step, a):
+    """Median seconds of a step."""
+    return statistics.median([step() for _ in range(a.warmup + a.steps)][a.warmup:])
+
+
+PARTS = (("attention", ("scaled_dot_product", "flash_attention")), ("normalization", ("layer_norm", "batch_norm")),
+         ("convolution", ("convolution",)), ("products", ("aten::mm", "aten::addmm", "aten::bmm", "linear")),
+         ("optimizer", ("Optimizer", "_foreach", "_fused")),
+         ("embedding, loss", ("embedding", "log_softmax", "nll_loss", "cross_entropy")))
+
+
+def parts_of(step, steps):
+    """Seconds of a step in each part; what no other has, casts and copies too, is element-wise."""
+    seconds = {}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(steps):
+            step()
+    for event in profile.key_averages():
+        part = next((name for name, words in PARTS if any(word in event.key for word in words)), "element-wise")
+        seconds[part] = seconds.get(part, 0) + 1e-6 * event.self_cpu_time_total / steps
+    return seconds
 
 
 def run(rank, a):
@@ -168,16 +193,18 @@ def run(rank, a):
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = (torch.optim.AdamW(model.parameters(), 3e-4) if tokens else
                  torch.optim.SGD(model.parameters(), 0.01, momentum=0.9))
-    eager = measure(model, optimizer, rank, a, shape, classes, batch)
+    step = stepper(model, optimizer, a, shape, classes, batch)
+    eager = measure(step, a)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    compiled = measure(torch.compile(model), optimizer, rank, a, shape, classes, batch) if a.compile else None
+    parts = {name: {"part_s": s} for name, s in parts_of(step, a.steps).items()} if a.parts else None
+    compiled = measure(stepper(torch.compile(model), optimizer, a, shape, classes, batch), a) if a.compile else None
     median = min(eager, compiled or eager)
     if rank == 0:
         print(json.dumps({"work": a.work, "peer": "pytorch " + torch.__version__, "dtype": a.dtype, "ranks": a.ranks,
                           "threads": a.threads, "batch": batch, "params": sum(p.numel() for p in model.parameters()),
                           "step_s": median, "eager_s": eager, "compiled_s": compiled,
                           "items_per_s": batch * (shape[0] if tokens else 1) * a.ranks / median,
-                          "max_resident_bytes": memory}), flush=True)
+                          "max_resident_bytes": memory, "parts": parts}), flush=True)
     if a.ranks > 1:
         torch.distributed.barrier()
         os._exit(0)  # now and then the threads of gloo abort a process that ends in the usual way
@@ -190,6 +217,7 @@ if __name__ == "__main__":
     p.add_argument("--model", default="")
     p.add_argument("--input", default="1")
     p.add_argument("--compile", action="store_true")
+    p.add_argument("--parts", action="store_true")
     p.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     p.add_argument("--batch", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
