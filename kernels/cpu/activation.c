@@ -119,8 +119,8 @@ CPU_INLINE void activation_forward(enum trm_value_type type, const struct trm_ac
     const size_t n = high - i < CPU_STEP ? high - i : CPU_STEP;
 
     cpu_prefetch(type, it->x, i + CPU_AHEAD, CPU_STEP);
-    activation_forward_step(type, it, cpu_at(type, it->x, i), cpu_take(streams, type, it->y, i, n, &block), n);
-    cpu_put(streams, type, it->y, i, n, &block);
+    activation_forward_step(type, it, cpu_at(type, it->x, i), cpu_results(streams, type, it->y, i, n, &block), n);
+    cpu_store_results(streams, type, it->y, i, n, &block);
   }
   cpu_stream_end();
 }
@@ -202,8 +202,8 @@ CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_a
     cpu_prefetch(type, from, i + CPU_AHEAD, CPU_STEP);
     cpu_prefetch(type, it->dy, i + CPU_AHEAD, CPU_STEP);
     activation_backward_step(type, it, cpu_at(type, from, i), cpu_at(type, it->dy, i),
-                             cpu_take(streams, type, it->dx, i, n, &block), n);
-    cpu_put(streams, type, it->dx, i, n, &block);
+                             cpu_results(streams, type, it->dx, i, n, &block), n);
+    cpu_store_results(streams, type, it->dx, i, n, &block);
   }
   cpu_stream_end();
 }
@@ -273,7 +273,7 @@ static void activation_lookup_forward_body(const void *arguments, size_t low, si
   for (size_t first = low; first < high; first += CPU_STEP) {
     const size_t n = high - first < CPU_STEP ? high - first : CPU_STEP;
     const trm_bf16 *x = it->x + first;
-    trm_bf16 *y = cpu_take(streams, TRM_VALUES_BF16, it->to, first, n, &block);
+    trm_bf16 *y = cpu_results(streams, TRM_VALUES_BF16, it->to, first, n, &block);
 
     cpu_prefetch(TRM_VALUES_BF16, x, CPU_AHEAD, CPU_STEP);
     if (n == CPU_STEP)
@@ -283,7 +283,7 @@ static void activation_lookup_forward_body(const void *arguments, size_t low, si
     else
       for (size_t i = 0; i < n; i++)
         y[i] = table[x[i]];
-    cpu_put(streams, TRM_VALUES_BF16, it->to, first, n, &block);
+    cpu_store_results(streams, TRM_VALUES_BF16, it->to, first, n, &block);
   }
   cpu_stream_end();
 }
@@ -313,7 +313,7 @@ CPU_CLONES static void activation_lookup_backward_body(const void *arguments, si
   for (size_t first = low; first < high; first += STEP) {
     const size_t n = high - first < STEP ? high - first : STEP;
     const trm_bf16 *x = it->x + first, *dy = it->dy + first;
-    trm_bf16 *dx = cpu_take(streams, TRM_VALUES_BF16, it->to, first, n, &block);
+    trm_bf16 *dx = cpu_results(streams, TRM_VALUES_BF16, it->to, first, n, &block);
     uint32_t slope[STEP];
 
     cpu_prefetch(TRM_VALUES_BF16, x, CPU_AHEAD, STEP);
@@ -322,7 +322,7 @@ CPU_CLONES static void activation_lookup_backward_body(const void *arguments, si
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
       dx[i] = trm_bf16_round(trm_bf16_value(dy[i]) * math_float(slope[i]));
-    cpu_put(streams, TRM_VALUES_BF16, it->to, first, n, &block);
+    cpu_store_results(streams, TRM_VALUES_BF16, it->to, first, n, &block);
   }
   cpu_stream_end();
 }

@@ -227,7 +227,7 @@ CPU_INLINE void batch_norm_forward_row(enum trm_value_type type, bool relu, bool
 
   for (size_t low = 0; low < n; low += CPU_STEP) {
     const size_t values = n - low < CPU_STEP ? n - low : CPU_STEP;
-    void *to = cpu_take(streams, type, y, low, values, &block);
+    void *to = cpu_results(streams, type, y, low, values, &block);
 
     cpu_prefetch(type, x, low + CPU_AHEAD, CPU_STEP);
     if (addend)
@@ -240,7 +240,7 @@ CPU_INLINE void batch_norm_forward_row(enum trm_value_type type, bool relu, bool
         value = cpu_rounded(type, value) + cpu_value(type, addend, low + s);
       cpu_set(type, to, s, relu && value <= 0.0f ? 0.0f : value);
     }
-    cpu_put(streams, type, y, low, values, &block);
+    cpu_store_results(streams, type, y, low, values, &block);
   }
 }
 
@@ -334,7 +334,7 @@ CPU_INLINE void batch_norm_backward_row(enum trm_value_type type, bool relu, boo
 
   for (size_t low = 0; low < n; low += CPU_STEP) {
     const size_t values = n - low < CPU_STEP ? n - low : CPU_STEP;
-    void *to = cpu_take(streams, type, dx, low, values, &block);
+    void *to = cpu_results(streams, type, dx, low, values, &block);
 
     cpu_prefetch(type, x, low + CPU_AHEAD, CPU_STEP);
     cpu_prefetch(type, dy, low + CPU_AHEAD, CPU_STEP);
@@ -346,7 +346,7 @@ CPU_INLINE void batch_norm_backward_row(enum trm_value_type type, bool relu, boo
               channel->scale *
                 (gradient - channel->mean_dy - (cpu_value(type, x, low + s) - channel->mean) * channel->slope));
     }
-    cpu_put(streams, type, dx, low, values, &block);
+    cpu_store_results(streams, type, dx, low, values, &block);
   }
 }
 

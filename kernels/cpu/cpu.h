@@ -149,7 +149,12 @@ struct cpu_block {
 /* Returns whether n results of a thread are stored past the caches. They must not be what the body reads. */
 CPU_INLINE bool cpu_streams(enum trm_value_type type, const void *values, size_t n)
 {
+#ifdef __SSE2__
   return n * trm_value_bytes(type) >= CPU_STREAMED_BYTES && (uintptr_t)values % CPU_LINE == 0;
+#else
+  (void)type, (void)values, (void)n;
+  return false;
+#endif
 }
 
 /* Stores bytes past the caches, whole lines of them; another thread sees them after cpu_stream_end. */
@@ -181,10 +186,10 @@ CPU_INLINE void cpu_stream_end(void)
 #endif
 }
 
-/* Where a body computes n results from `at` on, at most as many as fit a block: in place, where it fetches those
- * further on, or in the block, which cpu_put stores. */
-CPU_INLINE void *cpu_take(bool streams, enum trm_value_type type, void *values, size_t at, size_t n,
-                          struct cpu_block *block)
+/* Returns where a body computes n results from `at` on, at most as many as fit a block: in place, where it fetches
+ * those further on, or in the block, which cpu_store_results stores. */
+CPU_INLINE void *cpu_results(bool streams, enum trm_value_type type, void *values, size_t at, size_t n,
+                             struct cpu_block *block)
 {
   if (streams)
     return block->values;
@@ -192,8 +197,8 @@ CPU_INLINE void *cpu_take(bool streams, enum trm_value_type type, void *values, 
   return cpu_at(type, values, at);
 }
 
-CPU_INLINE void cpu_put(bool streams, enum trm_value_type type, void *values, size_t at, size_t n,
-                        const struct cpu_block *block)
+CPU_INLINE void cpu_store_results(bool streams, enum trm_value_type type, void *values, size_t at, size_t n,
+                                  const struct cpu_block *block)
 {
   if (streams)
     cpu_stream(cpu_at(type, values, at), block->values, n * trm_value_bytes(type));

@@ -45,7 +45,7 @@ CPU_INLINE void norm_forward_row(enum trm_value_type type, const struct trm_norm
   for (size_t low = 0; low < d; low += CPU_STEP) {
     const size_t n = d - low < CPU_STEP ? d - low : CPU_STEP;
     const float *gain = it->gain + low, *bias = it->bias ? it->bias + low : NULL;
-    void *y = cpu_take(streams, type, it->y, row * d + low, n, &block);
+    void *y = cpu_results(streams, type, it->y, row * d + low, n, &block);
 
     if (bias) {
 #pragma omp simd
@@ -56,7 +56,7 @@ CPU_INLINE void norm_forward_row(enum trm_value_type type, const struct trm_norm
       for (size_t j = 0; j < n; j++)
         cpu_set(type, y, j, (x[low + j] - mean) * scale * gain[j]);
     }
-    cpu_put(streams, type, it->y, row * d + low, n, &block);
+    cpu_store_results(streams, type, it->y, row * d + low, n, &block);
   }
 }
 
@@ -202,12 +202,12 @@ CPU_INLINE void norm_backward_row(enum trm_value_type type, const struct trm_nor
 
   for (size_t low = 0; low < d; low += CPU_STEP) {
     const size_t values = d - low < CPU_STEP ? d - low : CPU_STEP;
-    void *dx = cpu_take(streams, type, it->dx, row * d + low, values, &block);
+    void *dx = cpu_results(streams, type, it->dx, row * d + low, values, &block);
 
 #pragma omp simd
     for (size_t j = 0; j < values; j++)
       cpu_set(type, dx, j, scale * (g[low + j] - g_mean - n[low + j] * gn_mean));
-    cpu_put(streams, type, it->dx, row * d + low, values, &block);
+    cpu_store_results(streams, type, it->dx, row * d + low, values, &block);
   }
 }
 

@@ -11,14 +11,14 @@ CPU_INLINE void values_add(enum trm_value_type type, const struct trm_add *it, s
   for (size_t first = low; first < high; first += CPU_STEP) {
     const size_t n = high - first < CPU_STEP ? high - first : CPU_STEP;
     const void *a = cpu_at(type, it->a, first), *b = cpu_at(type, it->b, first);
-    void *y = cpu_take(streams, type, it->y, first, n, &block);
+    void *y = cpu_results(streams, type, it->y, first, n, &block);
 
     cpu_prefetch(type, a, CPU_AHEAD, CPU_STEP);
     cpu_prefetch(type, b, CPU_AHEAD, CPU_STEP);
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
       cpu_set(type, y, i, cpu_value(type, a, i) + cpu_value(type, b, i));
-    cpu_put(streams, type, it->y, first, n, &block);
+    cpu_store_results(streams, type, it->y, first, n, &block);
   }
   cpu_stream_end();
 }
