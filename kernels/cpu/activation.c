@@ -211,7 +211,7 @@ CPU_INLINE void activation_backward(enum trm_value_type type, const struct trm_a
 CPU_BODY_BY_TYPE(activation_backward, trm_activation_backward)
 
 /* In bfloat16 a function of one value has 65,536 results. Calls of at least as many values read those with much
- * arithmetic from tables: the same bits in a fourth of the time. */
+ * arithmetic from tables: the same bits in less time. */
 enum { TABLE_VALUES = 1 << 16 };
 
 /* By the bits of x. The slope is a float's bits: as integers, look-ups leave the vector registers alone. */

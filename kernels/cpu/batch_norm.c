@@ -51,6 +51,25 @@ CPU_INLINE float batch_norm_gradient(enum trm_value_type type, bool relu, const 
 
 /* -- sums over channels */
 
+typedef float float_lanes __attribute__((vector_size(CPU_LANES * sizeof(float))));
+typedef double double_lanes __attribute__((vector_size(CPU_LANES * sizeof(double))));
+typedef int32_t mask_lanes __attribute__((vector_size(CPU_LANES * sizeof(int32_t))));
+typedef uint32_t word_lanes __attribute__((vector_size(CPU_LANES * sizeof(uint32_t))));
+typedef uint16_t half_lanes __attribute__((vector_size(CPU_LANES * sizeof(trm_bf16))));
+
+/* Reads values into lanes. */
+CPU_INLINE void batch_norm_load(enum trm_value_type type, const void *values, size_t at, float_lanes *to)
+{
+  half_lanes half;
+
+  if (type == TRM_VALUES_F32) {
+    memcpy(to, cpu_at(type, values, at), sizeof *to);
+    return;
+  }
+  memcpy(&half, cpu_at(type, values, at), sizeof half);
+  *to = (float_lanes)(__builtin_convertvector(half, word_lanes) << 16);
+}
+
 /* Two sums over a channel. */
 struct sums {
   float_lanes lane[2];
@@ -95,10 +114,10 @@ CPU_INLINE void batch_norm_add(enum trm_value_type type, bool relu, const struct
       if (dy)
         cpu_prefetch(type, dy, i + CPU_AHEAD, CPU_STEP);
     }
-    cpu_load_lanes(type, x, i, &difference);
+    batch_norm_load(type, x, i, &difference);
     difference -= channel->mean;
     if (dy) {
-      cpu_load_lanes(type, dy, i, &f);
+      batch_norm_load(type, dy, i, &f);
       if (relu)
         f = (float_lanes)((mask_lanes)f & ~(difference * channel->scale + channel->bias <= 0.0f));
     } else {

@@ -220,24 +220,6 @@ CPU_INLINE void cpu_store_results(bool streams, enum trm_value_type type, void *
  * that the order of additions depends on the number of terms alone: not on the width of the processor's registers, the
  * compiler, or where the terms lie. */
 #define CPU_LANES 16
-typedef float float_lanes __attribute__((vector_size(CPU_LANES * sizeof(float))));
-typedef double double_lanes __attribute__((vector_size(CPU_LANES * sizeof(double))));
-typedef int32_t mask_lanes __attribute__((vector_size(CPU_LANES * sizeof(int32_t))));
-typedef uint32_t word_lanes __attribute__((vector_size(CPU_LANES * sizeof(uint32_t))));
-typedef uint16_t half_lanes __attribute__((vector_size(CPU_LANES * sizeof(trm_bf16))));
-
-/* Reads values into lanes. */
-CPU_INLINE void cpu_load_lanes(enum trm_value_type type, const void *values, size_t at, float_lanes *to)
-{
-  half_lanes half;
-
-  if (type == TRM_VALUES_F32) {
-    memcpy(to, cpu_at(type, values, at), sizeof *to);
-    return;
-  }
-  memcpy(&half, cpu_at(type, values, at), sizeof half);
-  *to = (float_lanes)(__builtin_convertvector(half, word_lanes) << 16);
-}
 
 /* Sum of the lanes. */
 CPU_INLINE float cpu_lane_tree(const float lane[CPU_LANES])
@@ -286,24 +268,6 @@ CPU_INLINE float cpu_lane_product(enum trm_value_type type_a, const void *a, enu
       lane[l] += cpu_value(type_a, a, i + l) * cpu_value(type_b, b, i + l);
   for (size_t l = 0; i + l < n; l++)
     lane[l] += cpu_value(type_a, a, i + l) * cpu_value(type_b, b, i + l);
-  return cpu_lane_tree(lane);
-}
-
-/* Sum of (x - shift)^2. */
-CPU_INLINE float cpu_lane_squares(enum trm_value_type type, const void *x, float shift, size_t n)
-{
-  float lane[CPU_LANES] = {0};
-  size_t i = 0;
-
-  for (; i + CPU_LANES <= n; i += CPU_LANES)
-#pragma omp simd
-    for (size_t l = 0; l < CPU_LANES; l++) {
-      const float d = cpu_value(type, x, i + l) - shift;
-
-      lane[l] += d * d;
-    }
-  for (size_t l = 0; i + l < n; l++)
-    lane[l] += (cpu_value(type, x, i + l) - shift) * (cpu_value(type, x, i + l) - shift);
   return cpu_lane_tree(lane);
 }
 

@@ -65,9 +65,9 @@ table='
 import json, statistics, sys
 rounds = [json.loads(line)["parts"] for line in sys.stdin if line.startswith("{")]
 print("%-16s %12s %12s %8s" % ("part", "trireme ms", "PyTorch ms", "ratio"))
-for part in rounds[0]:
-    ours, theirs = ([r.get(part, {"part_s": 0})["part_s"] for r in rounds[side::2]] for side in (0, 1))
-    ratio = statistics.median(b / a if a else 0 for a, b in zip(ours, theirs))
+for part in (part for part in rounds[0] if part in rounds[1]):
+    ours, theirs = ([r[part]["part_s"] for r in rounds[side::2]] for side in (0, 1))
+    ratio = statistics.median(b / a for a, b in zip(ours, theirs))
     print("%-16s %12.2f %12.2f %8.3f" % (part, 1e3 * statistics.median(ours), 1e3 * statistics.median(theirs), ratio))'
 [ "$PARTS" = no ] || printf '%s\n' "${lines[@]}" | "$PYTHON" -c "$table"
 printf '{"compare":"step, pytorch over trireme","work":"%s","dtype":"%s","ranks":%s,"threads":%s,"rounds":%s,' \

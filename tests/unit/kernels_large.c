@@ -22,6 +22,7 @@ struct rows {
   const void *x, *dy;
   void *to;
   size_t first, count;
+  enum trm_activation kind;
 };
 
 static void add_rows(const struct large *it, const struct rows *rows)
@@ -30,28 +31,18 @@ static void add_rows(const struct large *it, const struct rows *rows)
     .a = rows->x, .b = rows->dy, .y = rows->to, .n = rows->count * D, .type = it->type});
 }
 
-static void gelu_forward_rows(const struct large *it, const struct rows *rows)
+static void activation_forward_rows(const struct large *it, const struct rows *rows)
 {
   it->device->ops->activation_forward(it->device, &(struct trm_activation_forward){
-    .kind = TRM_GELU, .x = rows->x, .y = rows->to, .n = rows->count * D, .type = it->type});
+    .kind = rows->kind, .x = rows->x, .y = rows->to, .n = rows->count * D, .type = it->type});
 }
 
-static void gelu_backward_rows(const struct large *it, const struct rows *rows)
+/* Of the input x or the output x. */
+static void activation_backward_rows(const struct large *it, const struct rows *rows)
 {
   it->device->ops->activation_backward(it->device, &(struct trm_activation_backward){
-    .kind = TRM_GELU, .x = rows->x, .dy = rows->dy, .dx = rows->to, .n = rows->count * D, .type = it->type});
-}
-
-static void relu_forward_rows(const struct large *it, const struct rows *rows)
-{
-  it->device->ops->activation_forward(it->device, &(struct trm_activation_forward){
-    .kind = TRM_RELU, .x = rows->x, .y = rows->to, .n = rows->count * D, .type = it->type});
-}
-
-static void relu_backward_rows(const struct large *it, const struct rows *rows)
-{
-  it->device->ops->activation_backward(it->device, &(struct trm_activation_backward){
-    .kind = TRM_RELU, .y = rows->x, .dy = rows->dy, .dx = rows->to, .n = rows->count * D, .type = it->type});
+    .kind = rows->kind, .x = rows->x, .y = rows->x, .dy = rows->dy, .dx = rows->to, .n = rows->count * D,
+    .type = it->type});
 }
 
 static void norm_forward_rows(const struct large *it, const struct rows *rows)
@@ -88,15 +79,16 @@ static void batch_norm_backward_rows(const struct large *it, const struct rows *
 static const struct {
   const char *name;
   void (*run)(const struct large *it, const struct rows *rows);
-} calls[] = {{"add", add_rows},
-             {"gelu", gelu_forward_rows},
-             {"gelu backward", gelu_backward_rows},
-             {"relu", relu_forward_rows},
-             {"relu backward", relu_backward_rows},
-             {"norm", norm_forward_rows},
-             {"norm backward", norm_backward_rows},
-             {"batch norm", batch_norm_forward_rows},
-             {"batch norm backward", batch_norm_backward_rows}};
+  enum trm_activation kind;
+} calls[] = {{"add", add_rows, 0},
+             {"gelu", activation_forward_rows, TRM_GELU},
+             {"gelu backward", activation_backward_rows, TRM_GELU},
+             {"relu", activation_forward_rows, TRM_RELU},
+             {"relu backward", activation_backward_rows, TRM_RELU},
+             {"norm", norm_forward_rows, 0},
+             {"norm backward", norm_backward_rows, 0},
+             {"batch norm", batch_norm_forward_rows, 0},
+             {"batch norm backward", batch_norm_backward_rows, 0}};
 
 static void run_by_parts(const struct large *it, size_t call, size_t part, char *to)
 {
@@ -104,22 +96,23 @@ static void run_by_parts(const struct large *it, size_t call, size_t part, char 
 
   for (size_t row = 0; row < ROWS; row += part)
     calls[call].run(it, &(struct rows){.x = (const char *)it->x + row * bytes, .dy = (const char *)it->dy + row * bytes,
-                                       .to = to + row * bytes, .first = row, .count = part});
+                                       .to = to + row * bytes, .first = row, .count = part, .kind = calls[call].kind});
 }
 
 static void check_large(struct trm_device *device, enum trm_value_type type)
 {
   const size_t bytes = N * trm_value_bytes(type);
-  float *from[2], *w = host_random(D, 3), *got = host_floats(N), *want = host_floats(N);
+  float *w = host_random(D, 3), *got = host_floats(N), *want = host_floats(N);
   void *values[2];
 
   for (size_t j = 0; j < D; j++)
     w[j] += 1.5f; /* sums of squares, among others */
   for (int i = 0; i < 2; i++) {
-    from[i] = device_floats(device, host_random(N, 1 + (uint32_t)i), N);
+    const float *from = device_floats(device, host_random(N, 1 + (uint32_t)i), N);
+
     values[i] = device_nan(device, N);
     device->ops->convert(device, &(struct trm_convert){
-      .from = from[i], .to = values[i], .n = N, .type_from = TRM_VALUES_F32, .type_to = type});
+      .from = from, .to = values[i], .n = N, .type_from = TRM_VALUES_F32, .type_to = type});
   }
   const struct large it = {.device = device, .type = type, .x = values[0], .dy = values[1],
                            .mean = device_nan(device, ROWS), .scale = device_nan(device, ROWS),
