@@ -10,6 +10,7 @@ libtrireme_la_SOURCES += \
 	blas/product.h
 if TRM_ONEDNN
 libtrireme_la_SOURCES += \
+	blas/by_size.c \
 	blas/onednn.c \
 	blas/onednn_versions.h
 endif

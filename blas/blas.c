@@ -2,11 +2,15 @@
 #include "blas/blas.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "core/options.h"
 #include "core/status.h"
 
 const struct trm_blas_ops *const trm_blas_table[] = {
+#ifdef HAVE_ONEDNN
+  &trm_blas_by_size,
+#endif
   &trm_blas_openblas,
 #ifdef BLAS_AMX
   &trm_blas_amx,
@@ -46,4 +50,18 @@ const struct trm_blas_ops *trm_blas_find(const char *name, enum trm_matmul matmu
   else
     trm_error(TRM_USAGE, "device.matmul=%s: %s does not support it; set device.blas=onednn%s", type, name, MISSING);
   return NULL;
+}
+
+enum trm_vectors trm_blas_core_vectors(const char *core)
+{
+  static const char *const table[][9] = {
+    [TRM_VECTORS_OLD] = {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Atom", "Generic", "Sandybridge"},
+    [TRM_VECTORS_AVX2] = {"Haswell", "Zen", "Excavator", "Steamroller"},
+    [TRM_VECTORS_AVX512] = {"SkylakeX", "Cooperlake", "SapphireRapids"}};
+
+  for (int i = TRM_VECTORS_OLD; i < TRM_VECTORS_UNKNOWN; i++)
+    for (int k = 0; table[i][k]; k++)
+      if (strcasecmp(core, table[i][k]) == 0)
+        return i;
+  return TRM_VECTORS_UNKNOWN;
 }

@@ -13,15 +13,21 @@
 #include "blas/onednn_versions.h"
 #include "blas/product.h"
 #include "core/bfloat16.h"
+#include "core/comm.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
 
 enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
-/* oneDNN's order of additions depends on the size of C: blocks must not depend on the number of threads. */
-static const struct product_limits onednn_limits = {16, 1 << 24, 1, 16, 16};
-/* bfloat16: 7 % faster where arrays have no gaps between their rows (oneDNN 2.6). A transposed: packing factors for a
+/* float32: oneDNN has kernels with and without copies of the factors, and chooses by the size of C. Those for AVX-512
+ * add in the same order where k is at most PANEL: longer factors are multiplied by panels, and C is divided by the number
+ * of threads. A transposed A is read faster by smaller panels (README.md). Kernels for AVX2 add in other orders: blocks
+ * do not depend on the number of threads. */
+enum { PANEL = 768, PANEL_TRANSPOSED = 176 };
+static struct product_limits onednn_limits_f32 = {16, 1 << 24, 1, 16, 16};
+#define BLOCK_MIN_WORK ((size_t)1 << 21)
+/* bfloat16: the order depends on the size of C. 7 % faster where arrays have no gaps between their rows (oneDNN 2.6). A transposed: packing factors for a
  * block costs more beside the faster product. */
 static const struct product_limits onednn_limits_bf16 = {16, 1 << 24, 1.07, 16, 16};
 static const struct product_limits onednn_limits_packed = {8, 1 << 24, 1, 16, 16};
@@ -267,12 +273,20 @@ static int onednn_set_one_thread(void)
 static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *block)
 {
   const int before = onednn_set_one_thread();
-  const dnnl_status_t status =
-    dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', (dnnl_dim_t)(block->bottom - block->top),
-               (dnnl_dim_t)(block->right - block->left), (dnnl_dim_t)p->k, p->alpha,
-               block_a(p, block), (dnnl_dim_t)p->lda, block_b(p, block), (dnnl_dim_t)p->ldb, p->beta,
-               block_c(p, block), (dnnl_dim_t)p->ldc);
+  const size_t panel = p->transpose_a ? PANEL_TRANSPOSED : PANEL, panels = (p->k + panel - 1) / panel;
+  const float *a = block_a(p, block), *b = block_b(p, block);
+  dnnl_status_t status = dnnl_success;
 
+  for (size_t i = 0; i < panels && status == dnnl_success; i++) {
+    size_t low, high;
+
+    trm_interval(p->k, panels, i, &low, &high);
+    status = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N',
+                        (dnnl_dim_t)(block->bottom - block->top), (dnnl_dim_t)(block->right - block->left),
+                        (dnnl_dim_t)(high - low), p->alpha, a + (p->transpose_a ? low * p->lda : low),
+                        (dnnl_dim_t)p->lda, b + (p->transpose_b ? low : low * p->ldb), (dnnl_dim_t)p->ldb,
+                        i ? 1 : p->beta, block_c(p, block), (dnnl_dim_t)p->ldc);
+  }
   omp_set_num_threads(before);
   if (status != dnnl_success)
     trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k,
@@ -335,7 +349,7 @@ static const uint16_t *onednn_round_factor(struct buffer *buffer, const float *f
 
 static void onednn_gemm_f32(const struct trm_gemm *p)
 {
-  product_run_widened(p, &onednn_limits, blas_threads, onednn_multiply_f32);
+  product_run_widened(p, &onednn_limits_f32, blas_threads, onednn_multiply_f32);
 }
 
 static void onednn_gemm_bf16(const struct trm_gemm *it)
@@ -390,6 +404,11 @@ static const char *onednn_detail_bf16(void)
   return onednn_detail("factors in bfloat16");
 }
 
+static bool onednn_has_avx512(void)
+{
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}
+
 static int onednn_open_f32(int threads)
 {
   const unsigned runtime = dnnl_version()->cpu_runtime;
@@ -401,6 +420,8 @@ static int onednn_open_f32(int threads)
   if (!engine)
     DNNL_CHECK(dnnl_engine_create(&engine, dnnl_cpu, 0));
   blas_threads = threads;
+  if (onednn_has_avx512())
+    onednn_limits_f32 = (struct product_limits){(size_t)threads, BLOCK_MIN_WORK, 1, 16, 16};
   return TRM_OK;
 }
 
@@ -422,6 +443,7 @@ static int onednn_open_bf16(int threads)
 const struct trm_blas_ops trm_blas_onednn = {
   .name = "onednn",
   .matmul = TRM_MATMUL_F32,
+  .supported = onednn_has_avx512,
   .detail = onednn_detail_f32,
   .open = onednn_open_f32,
   .gemm = onednn_gemm_f32,

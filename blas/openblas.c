@@ -7,7 +7,6 @@
 #endif
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "blas/blas.h"
 #include "blas/product.h"
@@ -114,14 +113,12 @@ static void openblas_find_steps(int threads)
 static void openblas_report_old_kernels(void)
 {
 #if defined(HAVE_OPENBLAS) && defined(__x86_64__)
-  static const char *const without_avx[] = {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Atom", "Generic"};
   const char *const core = openblas_get_corename();
 
-  for (size_t i = 0; i < sizeof without_avx / sizeof *without_avx; i++)
-    if (__builtin_cpu_supports("avx2") && strcasecmp(core, without_avx[i]) == 0)
-      trm_info("OpenBLAS computes with its kernels for %s, without AVX, which this processor has: "
-               "OPENBLAS_CORETYPE=%s in the environment names faster ones", core,
-               __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell");
+  if (__builtin_cpu_supports("avx2") && trm_blas_core_vectors(core) == TRM_VECTORS_OLD)
+    trm_info("OpenBLAS computes with its kernels for %s, without AVX2, which this processor has: "
+             "OPENBLAS_CORETYPE=%s in the environment names faster ones", core,
+             __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell");
 #endif
 }
 

@@ -58,10 +58,8 @@ static void find_program(struct doctor_rank *facts)
 static void find_blas(struct doctor_rank *facts)
 {
   static const char *const variables[] = {"MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NVPL_NUM_THREADS"};
-  const struct trm_blas_ops *blas = trm_blas_find("auto", TRM_MATMUL_F32);
-  if (!blas)
-    return;
-  const char *detail = blas->detail ? blas->detail() : "";
+  const struct trm_blas_ops *blas = &trm_blas_openblas;
+  const char *detail = blas->detail();
   const int name = (int)strcspn(detail, " "); /* OpenBLAS goes on with version, settings and the processor's kernels */
   snprintf(facts->blas, sizeof facts->blas, "%s %.*s", blas->name,
            name + (detail[name] ? 1 + (int)strcspn(detail + name + 1, " ,") : 0), detail);
@@ -104,9 +102,9 @@ static void find_times(struct find_times *times)
 void doctor_find_product(struct doctor_rank *facts, int threads)
 {
   enum { SIZE = 1024 };
-  const struct trm_blas_ops *blas = trm_blas_find("auto", TRM_MATMUL_F32);
+  const struct trm_blas_ops *blas = &trm_blas_openblas;
   facts->threads = threads;
-  if (!blas || blas->open(threads) != TRM_OK)
+  if (blas->open(threads) != TRM_OK)
     return;
   float *a = trm_alloc((size_t)2 * SIZE * SIZE * sizeof *a, "a product"), *c = a + SIZE * SIZE;
   const struct trm_gemm product = {.m = SIZE, .n = SIZE, .k = SIZE / 2, .alpha = 1, .a = a, .lda = SIZE / 2,

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "blas/blas.h"
 #include "cli/doctor.h"
 #include "core/memory.h"
 
@@ -165,20 +165,6 @@ static char *judge_well_limits(const struct doctor_rank *all, int n)
 
 /* -- BLAS */
 
-/* Kernels of OpenBLAS by the newest instructions that they use: 0 none of these, 1 AVX2, 2 AVX-512, 3 not known. */
-static int judge_kernels(const char *name)
-{
-  static const char *const table[][9] = {
-    {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Atom", "Generic", "Sandybridge", NULL},
-    {"Haswell", "Zen", "Excavator", "Steamroller", NULL},
-    {"SkylakeX", "Cooperlake", "SapphireRapids", NULL}};
-  for (int i = 0; i < 3; i++)
-    for (int k = 0; table[i][k]; k++)
-      if (strcasecmp(name, table[i][k]) == 0)
-        return i;
-  return 3;
-}
-
 /* flop per second of a core: between a BLAS without vector instructions and the slowest core that has AVX2. */
 #define REFERENCE_RATE 1e10
 
@@ -186,7 +172,8 @@ static char *judge_blas(const struct doctor_rank *all, int n, int rank)
 {
   const struct doctor_rank *r = &all[rank];
   (void)n;
-  if (*r->kernels && judge_kernels(r->kernels) < (r->avx512 ? 2 : r->avx2 ? 1 : 0))
+  const enum trm_vectors best = r->avx512 ? TRM_VECTORS_AVX512 : r->avx2 ? TRM_VECTORS_AVX2 : TRM_VECTORS_OLD;
+  if (*r->kernels && trm_blas_core_vectors(r->kernels) < best)
     return trm_format("OpenBLAS has taken its kernels for %s on a processor with %s: a newer OpenBLAS, or "
                       "OPENBLAS_CORETYPE=%s in the environment", r->kernels, r->avx512 ? "AVX-512" : "AVX2",
                       r->avx512 ? "SkylakeX" : "Haswell");

@@ -482,11 +482,7 @@ static void attention_run(struct trm_device *device, struct attention *it, size_
   it->per_thread = it->type == TRM_VALUES_F32 ? 2 * scores + (it->kernels ? 2 * e * ld_t : 0)
                                               : 3 * scores + (STRIP + 5 * shape->t) * e;
   it->scratch = cpu_scratch(device, (size_t)device->threads * it->per_thread * sizeof(float));
-  if (device->blas->set_serial)
-    device->blas->set_serial(true);
   cpu_for(device, items, 1, work, body, it);
-  if (device->blas->set_serial)
-    device->blas->set_serial(false);
 }
 
 void cpu_attention_forward(struct trm_device *device, const struct trm_attention_forward *call)

@@ -41,14 +41,11 @@ struct trm_recording; /* the device's: calls with their arguments */
 struct trm_blas_ops {
   const char *name;            /* device.blas */
   enum trm_matmul matmul;      /* type of the factors; sums and C are float32 */
-  bool (*supported)(void);     /* whether this processor has the instructions; NULL: any has */
+  bool (*supported)(void);     /* whether auto may choose it on this processor; NULL: on any */
   const char *(*detail)(void); /* library and core type, for the log */
   const char *(*core)(void);   /* kernels chosen by the processor, as OPENBLAS_CORETYPE names them; NULL: not known */
   int (*open)(int threads);    /* called once in a process; threads of a product */
   void (*gemm)(const struct trm_gemm *product);
-  /* set_serial(true): until set_serial(false), a product runs on the calling thread, and several threads may call at
-   * once. NULL: inside a parallel region this is always so. */
-  void (*set_serial)(bool serial);
 };
 
 /* The end of a copy beside the calls. */

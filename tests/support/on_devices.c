@@ -59,7 +59,7 @@ static uint64_t on_devices_run(void (*test)(struct trm_device *device), const st
 
 void on_devices(void (*test)(struct trm_device *device))
 {
-  on_devices_with(test, trm_blas_table[0]);
+  on_devices_with(test, trm_blas_find("auto", TRM_MATMUL_F32));
 }
 
 void on_devices_with(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas)

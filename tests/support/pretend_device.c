@@ -706,7 +706,7 @@ const struct trm_device_ops pretend_device_few_ops = {PRETEND_NO_KERNELS, PRETEN
 
 int pretend_device_open(struct trm_device *device, int threads)
 {
-  return trm_device_open_ops(device, &pretend_device_ops, trm_blas_table[0], 0, threads);
+  return trm_device_open_ops(device, &pretend_device_ops, trm_blas_find("auto", TRM_MATMUL_F32), 0, threads);
 }
 
 struct trm_device *pretend_device_cpu(struct trm_device *device)

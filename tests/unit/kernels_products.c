@@ -71,6 +71,33 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
   trm_free(q);
 }
 
+/* A library may have different kernels for the whole of C and for the blocks that threads compute: equal bits
+ * (on_devices.h), and rows of C against double. */
+void gemm_large(struct trm_device *device)
+{
+  enum { M = 1040, N = 1042, K = 1000, ROW_STEP = 347 };
+  const float *a = host_random((size_t)M * K, 1), *b = host_random((size_t)K * N, 2);
+
+  for (int kind = 0; kind < 4; kind++) {
+    const bool ta = kind & 1, tb = kind & 2;
+    float *to = device_nan(device, (size_t)M * N);
+
+    device->ops->gemm(device, &(struct trm_gemm){
+      .transpose_a = ta, .transpose_b = tb, .m = M, .n = N, .k = K, .alpha = 1,
+      .a = device_floats(device, a, (size_t)M * K), .lda = ta ? M : K, .b = device_floats(device, b, (size_t)K * N),
+      .ldb = tb ? K : N, .c = to, .ldc = N});
+    const float *got = read_floats(device, to, (size_t)M * N);
+    for (size_t i = 0; i < M; i += ROW_STEP) {
+      double want[N] = {0};
+
+      for (size_t t = 0; t < K; t++)
+        for (size_t j = 0; j < N; j++)
+          want[j] += (double)(ta ? a[t * M + i] : a[i * K + t]) * (double)(tb ? b[j * K + t] : b[t * N + j]);
+      check_close("a large product", got + i * N, want, N, 1.2e-4, 0);
+    }
+  }
+}
+
 void gemm_reference(struct trm_device *device)
 {
   static const struct shape shapes[] = {{1, 1, 1},   {3, 17, 5},    {17, 3, 1},     {1, 100, 33},  {31, 1, 257},

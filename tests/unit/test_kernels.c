@@ -30,7 +30,7 @@ static void test_names(void)
   CU_ASSERT_STRING_EQUAL(device.ops->name, other ? other : "cpu");
   CU_ASSERT(device.threads >= 1);
   CU_ASSERT_EQUAL(device.host_memory, !other);
-  CU_ASSERT_PTR_EQUAL(device.blas, trm_blas_find(trm_blas_table[0]->name, TRM_MATMUL_F32));
+  CU_ASSERT(device.blas->matmul == TRM_MATMUL_F32 && (!device.blas->supported || device.blas->supported()));
   CU_ASSERT(strlen(device.blas->detail()) > 0);
   trm_device_close(&device);
   CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", trm_blas_table[0]->name, TRM_MATMUL_BF16, 0, 1), TRM_USAGE);
@@ -239,9 +239,10 @@ ON_DEVICES(values_rounding)
 static void other_products(enum trm_matmul matmul, void (*test)(struct trm_device *device))
 {
   const bool own = on_other_device() && matmul == TRM_MATMUL_F32;
+  const struct trm_blas_ops *tested = matmul == TRM_MATMUL_F32 ? trm_blas_find("auto", matmul) : NULL;
 
-  for (int i = 1; trm_blas_table[i] && !own; i++)
-    if (trm_blas_table[i]->matmul == matmul && trm_blas_table[i]->open(1) == TRM_OK)
+  for (int i = 0; trm_blas_table[i] && !own; i++)
+    if (trm_blas_table[i] != tested && trm_blas_table[i]->matmul == matmul && trm_blas_table[i]->open(1) == TRM_OK)
       on_devices_with(test, trm_blas_table[i]);
 }
 
@@ -251,6 +252,13 @@ static void test_other_gemm(void)
   other_products(TRM_MATMUL_F32, gemm_empty);
   other_products(TRM_MATMUL_F32, attention_reference);
   other_products(TRM_MATMUL_F32, values_products);
+}
+
+static void test_large_gemm(void)
+{
+  if (!on_other_device())
+    on_devices(gemm_large);
+  other_products(TRM_MATMUL_F32, gemm_large);
 }
 
 static void test_bf16_gemm(void)
@@ -276,6 +284,7 @@ int main(void)
     {"gemm against double", test_gemm_reference},
     {"gemm without rows, columns or terms", test_gemm_empty},
     {"gemm of other libraries", test_other_gemm},
+    {"gemm of large matrices", test_large_gemm},
     {"gemm of factors in bfloat16", test_bf16_gemm},
     {"gemm of several threads at once", gemm_at_once},
     {"sparse products against double", test_csr_reference},

@@ -110,7 +110,8 @@ static void test_refused(void)
   struct addition it;
 
   CU_ASSERT_EQUAL_FATAL(pretend_device_open(&device[0], 1), TRM_OK);
-  CU_ASSERT_EQUAL_FATAL(trm_device_open_ops(&device[1], &pretend_device_few_ops, trm_blas_table[0], 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_device_open_ops(&device[1], &pretend_device_few_ops, trm_blas_find("auto", TRM_MATMUL_F32),
+                                            0, 1), TRM_OK);
   for (int k = 0; k < 2; k++) {
     addition_open(&it, &device[k]);
     it.uploads = k == 0;

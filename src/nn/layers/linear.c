@@ -134,8 +134,8 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
       .y = y, .bias = bias->w, .b = r, .n = n, .type = layer->values});
 }
 
-/* Blocks of a weight gradient begin at multiples of so many rows: of 12 and 16, from which on libraries' products have the
- * bits of the whole one (blas/openblas.c). */
+/* Blocks of a weight gradient begin at multiples of so many rows, and have at least as many: of 12 and 16, from which on
+ * libraries' products have the bits of the whole one (blas/openblas.c, blas/by_size.c). */
 #define PART_ROWS 48
 
 /* The product of a large layer's weight gradient by blocks of its rows, which can be sent while the next ones, and dx,
@@ -148,13 +148,13 @@ static void linear_backward_in_parts(const struct trm_layer *layer, const struct
   struct trm_linear_backward part = call;
   part.dx = NULL;
   part.db = NULL;
-  for (size_t at = 0; at < n; at += rows) {
-    part.n = n - at < rows ? n - at : rows;
+  for (size_t at = 0; at < n; at += part.n) {
+    part.n = n - at < rows + PART_ROWS ? n - at : rows;
     part.dy = (const char *)call.dy + at * trm_value_bytes(call.type);
     part.dw = call.dw + at * call.k;
     pass->device->ops->linear_backward(pass->device, &part);
-    if (at + rows < n)
-      pass->part_ready(pass->part_context, weight->offset + (at + rows) * call.k);
+    if (at + part.n < n)
+      pass->part_ready(pass->part_context, weight->offset + (at + part.n) * call.k);
   }
   if (call.db)
     pass->device->ops->bias_backward(pass->device, &(struct trm_bias_backward){
