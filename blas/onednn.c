@@ -21,14 +21,14 @@
 
 enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
 /* float32: oneDNN has kernels with and without copies of the factors, and chooses by the size of C. Those for AVX-512
- * add in the same order where k is at most PANEL: longer factors are multiplied by panels, and C is divided by the number
- * of threads. A transposed A is read faster by smaller panels (README.md). Kernels for AVX2 add in other orders: blocks
- * do not depend on the number of threads. */
+ * add in the same order where k is at most PANEL: longer factors are multiplied by panels, and C is divided by the
+ * number of threads. A transposed A is read faster by smaller panels (README.md). Kernels for AVX2 add in other orders:
+ * blocks do not depend on the number of threads. */
 enum { PANEL = 768, PANEL_TRANSPOSED = 176 };
 static struct product_limits onednn_limits_f32 = {16, 1 << 24, 1, 16, 16};
 #define BLOCK_MIN_WORK ((size_t)1 << 21)
-/* bfloat16: the order depends on the size of C. 7 % faster where arrays have no gaps between their rows (oneDNN 2.6). A transposed: packing factors for a
- * block costs more beside the faster product. */
+/* bfloat16: the order depends on the size of C. 7 % faster where arrays have no gaps between their rows (oneDNN 2.6).
+ * A transposed: packing factors for a block costs more beside the faster product. */
 static const struct product_limits onednn_limits_bf16 = {16, 1 << 24, 1.07, 16, 16};
 static const struct product_limits onednn_limits_packed = {8, 1 << 24, 1, 16, 16};
 /* Rows of rounded factors start at cache lines. */
