@@ -489,7 +489,7 @@ static int note_layer(void *context, size_t low, size_t high)
 static void parts(struct trm_device *device)
 {
   struct nn_case c;
-  const char *text = "linear 130 | relu | linear 17 bias=no | gelu | linear 10";
+  const char *text = "linear 150 | relu | linear 17 bias=no | gelu | linear 10";
   CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "auto", &nn_ten_classes, NN_ROWS, 3), TRM_OK);
   nn_case_draw(&c, 13, 10);
   const size_t n = c.model.parameters;
