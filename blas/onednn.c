@@ -5,6 +5,7 @@
  * thread caches its own primitives and memory objects, without locks. */
 #include <omp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -270,13 +271,18 @@ static int onednn_set_one_thread(void)
   return before;
 }
 
+/* Kernels of dnnl_sgemm move the stack pointer to work memory of theirs, which a signal's handler would overwrite, and
+ * what lies below it: signals wait until the product is done. */
 static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *block)
 {
   const int before = onednn_set_one_thread();
+  sigset_t all, mask;
   const size_t panel = p->transpose_a ? PANEL_TRANSPOSED : PANEL, panels = (p->k + panel - 1) / panel;
   const float *a = block_a(p, block), *b = block_b(p, block);
   dnnl_status_t status = dnnl_success;
 
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask);
   for (size_t i = 0; i < panels && status == dnnl_success; i++) {
     size_t low, high;
 
@@ -287,6 +293,7 @@ static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *bl
                         (dnnl_dim_t)p->lda, b + (p->transpose_b ? low : low * p->ldb), (dnnl_dim_t)p->ldb,
                         i ? 1 : p->beta, block_c(p, block), (dnnl_dim_t)p->ldc);
   }
+  pthread_sigmask(SIG_SETMASK, &mask, NULL);
   omp_set_num_threads(before);
   if (status != dnnl_success)
     trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k,

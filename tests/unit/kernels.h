@@ -10,6 +10,7 @@ void gemm_reference(struct trm_device *device);
 void gemm_empty(struct trm_device *device);
 void gemm_large(struct trm_device *device);
 void gemm_at_once(void);
+void gemm_under_signals(void);
 void gemm_bfloat16_rounding(struct trm_device *device); /* rounding of factors to bfloat16 */
 void csr_reference(struct trm_device *device);
 

@@ -2,8 +2,10 @@
 #include <CUnit/CUnit.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "blas/blas.h"
 #include "core/memory.h"
@@ -174,6 +176,52 @@ void gemm_at_once(void)
     for (int t = 0; t < AT_ONCE; t++)
       CU_ASSERT_EQUAL(run[t].differ, 0);
   }
+}
+
+/* -- products of a thread that gets signals: their handlers run where its stack pointer is */
+
+static volatile sig_atomic_t signals_seen, signals_elsewhere;
+static uintptr_t signals_stack;
+
+static void signals_look(int number)
+{
+  const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  (void)number;
+  signals_seen = 1;
+  signals_elsewhere = signals_elsewhere || here > signals_stack || signals_stack - here > 1 << 20;
+}
+
+void gemm_under_signals(void)
+{
+  enum { M = 96, N = 64, K = 784, PRODUCTS = 2000 };
+  const struct itimerval often = {.it_interval = {.tv_usec = 100}, .it_value = {.tv_usec = 100}}, never = {{0}, {0}};
+  struct sigaction action = {.sa_handler = signals_look, .sa_flags = SA_RESTART}, before;
+  float *a = trm_alloc((size_t)(M * K + N * K + 2 * M * N) * sizeof *a, "factors"), *b = a + M * K, *c = b + N * K;
+
+  signals_stack = (uintptr_t)__builtin_frame_address(0);
+  for (int i = 0; i < M * K + N * K; i++)
+    a[i] = (float)(i % 97 - 48) / 48;
+  CU_ASSERT_FATAL(sigaction(SIGALRM, &action, &before) == 0);
+  for (int i = 0; trm_blas_table[i]; i++) {
+    int differ = 0;
+
+    if (trm_blas_table[i]->open(1) != TRM_OK)
+      continue;
+    signals_seen = signals_elsewhere = 0;
+    CU_ASSERT_FATAL(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    for (int n = 0; n < PRODUCTS; n++) {
+      float *to = n ? c + M * N : c;
+
+      trm_blas_table[i]->gemm(&(struct trm_gemm){.transpose_b = true, .m = M, .n = N, .k = K, .alpha = 1, .a = a,
+                                                 .lda = K, .b = b, .ldb = K, .c = to, .ldc = N});
+      differ += n && memcmp(c, to, M * N * sizeof *c) != 0;
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    CU_ASSERT(signals_seen && !signals_elsewhere);
+    CU_ASSERT_EQUAL(differ, 0);
+  }
+  sigaction(SIGALRM, &before, NULL);
+  trm_free(a);
 }
 
 void gemm_empty(struct trm_device *device)

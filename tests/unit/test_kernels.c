@@ -287,6 +287,7 @@ int main(void)
     {"gemm of large matrices", test_large_gemm},
     {"gemm of factors in bfloat16", test_bf16_gemm},
     {"gemm of several threads at once", gemm_at_once},
+    {"gemm under signals", gemm_under_signals},
     {"sparse products against double", test_csr_reference},
     {"stochastic updates of sparse rows against double", test_sparse_sgd_reference},
     {"stochastic updates: no rows, no entries, NaN", test_sparse_sgd_extremes},
