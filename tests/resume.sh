@@ -32,7 +32,7 @@ refused() {
 }
 # cut FILE: cuts it short. change FILE: changes a byte in the middle, among the weights and states
 cut() { truncate -s 3000 "$1"; }
-change() { printf '\377' | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 2)) conv=notrunc 2> /dev/null; }
+change() { printf '\377%.0s' {1..256} | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 2)) conv=notrunc 2> /dev/null; }
 
 # -- a directory that cannot be listed is no empty one
 run 1 whole
