@@ -27,6 +27,7 @@ enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
  * blocks do not depend on the number of threads. */
 enum { PANEL = 768, PANEL_TRANSPOSED = 176 };
 static struct product_limits onednn_limits_f32 = {16, 1 << 24, 1, 16, 16};
+/* Multiply-adds of a block, about 20 us of work: enough to wake a thread for. */
 #define BLOCK_MIN_WORK ((size_t)1 << 21)
 /* bfloat16: the order depends on the size of C. 7 % faster where arrays have no gaps between their rows (oneDNN 2.6).
  * A transposed: packing factors for a block costs more beside the faster product. */

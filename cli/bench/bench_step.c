@@ -401,7 +401,7 @@ static int bench_step_measure(struct bench *b)
     bench_step_measure_roofline(&b->roof, 0);
   }
   for (size_t k = 0; k < steps; k++) {
-    if (b->bound) /* whose arrays have taken the step's place in the caches */
+    if (b->bound) /* the arrays of the limits have taken the step's place in the caches */
       TRM_CHECK(bench_run_step(&b->run, &computed));
     TRM_CHECK(bench_step_time_step(b, k));
     if (b->bound)

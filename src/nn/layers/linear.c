@@ -134,8 +134,8 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
       .y = y, .bias = bias->w, .b = r, .n = n, .type = layer->values});
 }
 
-/* Blocks of a weight gradient begin at multiples of so many rows, and have at least as many: of 12 and 16, from which on
- * libraries' products have the bits of the whole one (blas/openblas.c, blas/by_size.c). */
+/* Blocks of a weight gradient begin at multiples of so many rows, and have at least as many: of 12 and 16, from which
+ * on libraries' products have the bits of the whole one (blas/openblas.c, blas/by_size.c). */
 #define PART_ROWS 48
 
 /* The product of a large layer's weight gradient by blocks of its rows, which can be sent while the next ones, and dx,
