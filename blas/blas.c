@@ -8,12 +8,15 @@
 #include "core/status.h"
 
 const struct trm_blas_ops *const trm_blas_table[] = {
+#ifdef HAVE_ONEDNN
+  &trm_blas_by_size,
+#endif
   &trm_blas_openblas,
 #ifdef BLAS_AMX
   &trm_blas_amx,
 #endif
 #ifdef HAVE_ONEDNN
-  &trm_blas_by_size, &trm_blas_onednn, &trm_blas_onednn_bf16,
+  &trm_blas_onednn, &trm_blas_onednn_bf16,
 #define MISSING ""
 #else
 #define MISSING "; configure found no oneDNN (Debian: libdnnl-dev)"

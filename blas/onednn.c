@@ -24,8 +24,8 @@ enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
 /* float32: oneDNN has kernels with and without copies of the factors, and chooses by the size of C. Those for AVX-512
  * add in the same order where k is at most PANEL: longer factors are multiplied by panels, and C is divided by the
  * number of threads. A transposed A is read faster by smaller panels (README.md). Kernels for AVX2 add in other orders:
- * blocks do not depend on the number of threads. */
-enum { PANEL = 768, PANEL_TRANSPOSED = 176 };
+ * blocks do not depend on the number of threads. The copy of B, of half a panel, takes at most COLUMNS * 1.5 KiB. */
+enum { PANEL = 768, PANEL_TRANSPOSED = 176, COLUMNS = 1024 };
 static struct product_limits onednn_limits_f32 = {16, 1 << 24, 1, 16, 16};
 /* Multiply-adds of a block, about 20 us of work: enough to wake a thread for. */
 #define BLOCK_MIN_WORK ((size_t)1 << 21)
@@ -272,18 +272,13 @@ static int onednn_set_one_thread(void)
   return before;
 }
 
-/* Kernels of dnnl_sgemm move the stack pointer to work memory of theirs, which a signal's handler would overwrite, and
- * what lies below it: signals wait until the product is done. */
-static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *block)
+/* Computes a block of a product, panel by panel of k. */
+static dnnl_status_t onednn_multiply_panels(const struct trm_gemm *p, const struct block *block)
 {
-  const int before = onednn_set_one_thread();
-  sigset_t all, mask;
   const size_t panel = p->transpose_a ? PANEL_TRANSPOSED : PANEL, panels = (p->k + panel - 1) / panel;
   const float *a = block_a(p, block), *b = block_b(p, block);
   dnnl_status_t status = dnnl_success;
 
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &mask);
   for (size_t i = 0; i < panels && status == dnnl_success; i++) {
     size_t low, high;
 
@@ -293,6 +288,28 @@ static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *bl
                         (dnnl_dim_t)(high - low), p->alpha, a + (p->transpose_a ? low * p->lda : low),
                         (dnnl_dim_t)p->lda, b + (p->transpose_b ? low : low * p->ldb), (dnnl_dim_t)p->ldb,
                         i ? 1 : p->beta, block_c(p, block), (dnnl_dim_t)p->ldc);
+  }
+  return status;
+}
+
+/* Kernels of dnnl_sgemm move the stack pointer to work memory of theirs, which a signal's handler would overwrite, and
+ * what lies below it: signals wait until the product is done. */
+static void onednn_multiply_f32(const struct trm_gemm *p, const struct block *block)
+{
+  const int before = onednn_set_one_thread();
+  const size_t columns = block->right - block->left, parts = (columns + COLUMNS - 1) / COLUMNS;
+  dnnl_status_t status = dnnl_success;
+  sigset_t all, mask;
+
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask);
+  for (size_t i = 0; i < parts && status == dnnl_success; i++) {
+    struct block part = *block;
+
+    trm_interval(columns, parts, i, &part.left, &part.right);
+    part.left += block->left;
+    part.right += block->left;
+    status = onednn_multiply_panels(p, &part);
   }
   pthread_sigmask(SIG_SETMASK, &mask, NULL);
   omp_set_num_threads(before);

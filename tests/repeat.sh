@@ -35,7 +35,7 @@ sha256sum sync/config.yaml | grep -q "^$(record config_sha256 sync) " || fail "c
 "$TRIREME" data info digits.h5 --json > info.json || fail "data info"
 grep -q "\"train\":{\"file\":\"digits.h5\",\"digest\":\"$(json_text digest info.json)\"}" sync/record.json ||
   { cat info.json sync/record.json; fail "digest of the data"; }
-case "$(record blas_library sync)" in *"core $(record blas_core sync)") ;; *) fail "blas_core" ;; esac
+case "$(record blas_library sync)" in *"core $(record blas_core sync)"*) ;; *) fail "blas_core" ;; esac
 grep -q '"seed":3,"ranks":1,"nodes":1,"threads":1,"resumed_at":0,' sync/record.json || fail "seed, ranks, threads"
 grep -q "\"hosts\":\[{\"host\":\"$(uname -n | cut -c1-63)\",\"cores\":\[\"[0-9]" sync/record.json || fail "hosts"
 grep -q '"command":\["[^"]*trireme","train",' sync/record.json || fail "command"

@@ -260,7 +260,7 @@ const struct trm_option trm_option_table[] = {
 
   TEXT(device.name, "cpu", "device that computes: cpu, cuda (a GPU), auto (a GPU where there is one)"),
   TEXT(device.blas, "auto",
-   "library for matrix products: openblas, openblas+onednn, amx, onednn (auto: the first that there is)"),
+   "library for matrix products: openblas, openblas+onednn, amx, onednn (auto: the fastest that there is)"),
   CHOICE(device.matmul, "f32", WORDS("f32", "bf16", "tf32"),
    "type of the factors in matrix products (tf32: on a GPU); weights and sums stay float32"),
   BOOL(device.graphs, "yes", "a GPU gets the calls of a step that repeat at once (CUDA graphs)"),

@@ -5,10 +5,11 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* Shape of the warm-up product: that of a common layer. */
+/* Shape of the warm-up products: those of a common layer. */
 enum { ROWS = 512, COLUMNS = 1024, INNER = 512 };
 
-/* Computes one product, so that threads and the BLAS library allocate their buffers before they are measured. */
+/* Computes the products of a layer's step, so that threads and the BLAS library allocate their buffers before they are
+ * measured: twice, since an allocator may keep the memory of the first ones, and give the others more. */
 static int budget_warm_up(struct trm_device *device)
 {
   const size_t elements[] = {ROWS * INNER, INNER * COLUMNS, ROWS * COLUMNS};
@@ -17,9 +18,12 @@ static int budget_warm_up(struct trm_device *device)
   for (int i = 0; i < 3 && status == TRM_OK; i++)
     status = device->ops->alloc(device, elements[i] * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&array[i]);
   if (status == TRM_OK) {
-    device->ops->gemm(device, &(struct trm_gemm){
-      .m = ROWS, .n = COLUMNS, .k = INNER, .alpha = 1, .a = array[0], .lda = INNER, .b = array[1], .ldb = COLUMNS,
-      .c = array[2], .ldc = COLUMNS});
+    for (uint32_t i = 0; i < 8; i++) {
+      const uint32_t a = i >> 1 & 1, b = i & 1;
+      device->ops->gemm(device, &(struct trm_gemm){
+        .m = ROWS, .n = COLUMNS, .k = INNER, .alpha = 1, .a = array[0], .lda = a ? ROWS : INNER, .b = array[1],
+        .ldb = b ? INNER : COLUMNS, .c = array[2], .ldc = COLUMNS, .transpose_a = a, .transpose_b = b});
+    }
     status = device->ops->sync(device);
   }
   for (int i = 0; i < 3; i++)
