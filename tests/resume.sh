@@ -30,9 +30,9 @@ refused() {
   cmp -s before "$name/metrics.jsonl" || fail "$name ${*:3}: refused, and the record was changed"
   pass "refused: $(grep error: "$name.log")"
 }
-# cut FILE: cuts it short. change FILE: changes bytes in the middle, among the weights and states
+# cut FILE: cuts it short. change FILE: changes bytes of the large array in its first half, the weights
 cut() { truncate -s 3000 "$1"; }
-change() { printf '\377%.0s' {1..256} | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 2)) conv=notrunc 2> /dev/null; }
+change() { printf '\377%.0s' {1..256} | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 4)) conv=notrunc 2> /dev/null; }
 
 # -- a directory that cannot be listed is no empty one
 run 1 whole
