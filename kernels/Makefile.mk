@@ -11,6 +11,8 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/attention_kernel.h \
 	kernels/cpu/attention_products.c \
 	kernels/cpu/batch_norm.c \
+	kernels/cpu/batch_norm.h \
+	kernels/cpu/batch_norm_rows.c \
 	kernels/cpu/conv.c \
 	kernels/cpu/conv.h \
 	kernels/cpu/conv_avx2.c \
@@ -18,6 +20,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/conv_kernel.h \
 	kernels/cpu/conv_onednn.h \
 	kernels/cpu/conv_plain.c \
+	kernels/cpu/conv_planes.c \
 	kernels/cpu/conv_stage.c \
 	kernels/cpu/conv_stage.h \
 	kernels/cpu/cpu.c \
@@ -30,6 +33,8 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/loss.c \
 	kernels/cpu/math.h \
 	kernels/cpu/pool.c \
+	kernels/cpu/pool.h \
+	kernels/cpu/pool_last.c \
 	kernels/cpu/norm.c \
 	kernels/cpu/rotary.c \
 	kernels/cpu/bias.c \

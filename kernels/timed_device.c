@@ -207,6 +207,13 @@ static bool timed_conv2d_fuses(struct trm_device *device, const struct trm_conv2
   return inner->ops->conv2d_fuses && inner->ops->conv2d_fuses(inner, conv, type);
 }
 
+static bool timed_channels_last(struct trm_device *device, enum trm_value_type type)
+{
+  struct trm_device *inner = timed_of(device)->inner;
+
+  return inner->ops->channels_last && inner->ops->channels_last(inner, type);
+}
+
 static void timed_conv2d_fused(struct trm_device *device, const struct trm_conv2d_fused *call)
 {
   struct trm_device *inner = timed_of(device)->inner;
@@ -407,6 +414,7 @@ static const struct trm_device_ops timed_ops = {
   .replay = timed_replay,
   .recording_free = timed_recording_free,
   .conv2d_fuses = timed_conv2d_fuses,
+  .channels_last = timed_channels_last,
   .conv2d_fused = timed_conv2d_fused,
   TRM_KERNELS(TIMED_SLOT)
   TRM_FUSED_KERNELS(TIMED_SLOT)

@@ -185,6 +185,7 @@ tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels_fused.c \
 	tests/unit/kernels_fused_reference.c \
 	tests/unit/kernels_images.c \
+	tests/unit/kernels_last.c \
 	tests/unit/kernels_large.c \
 	tests/unit/kernels_losses.c \
 	tests/unit/kernels_products.c \

@@ -1,26 +1,15 @@
-/* Batch normalization. Sums over a channel have one order for any number of threads: a thread sums whole channels, in
- * lanes of floats over at most CPU_BLOCK values, which may be those of several samples, and of doubles beyond. It reads
- * several channels of a sample, which are contiguous, before it goes on to the next one. */
-#include <math.h>
-#include <string.h>
+/* Batch normalization of planes (batch_norm.h). Sums over a channel have one order for any number of threads: a thread
+ * sums whole channels, in lanes of floats over at most CPU_BLOCK values, which may be those of several samples, and of
+ * doubles beyond. It reads several channels of a sample, which are contiguous, before it goes on to the next one. */
+#include "kernels/cpu/batch_norm.h"
 
-#include "kernels/cpu/cpu.h"
+#include <string.h>
 
 enum { TOGETHER = 32 }; /* channels */
 
 CPU_INLINE size_t batch_norm_end(size_t first, size_t high)
 {
   return high - first < TOGETHER ? high : first + TOGETHER;
-}
-
-CPU_INLINE double batch_norm_count(const struct trm_batch_norm *bn)
-{
-  return bn->counted ? *bn->counted : bn->count;
-}
-
-CPU_INLINE float batch_norm_inverse_std(const struct trm_batch_norm *bn, float square)
-{
-  return (float)(1 / sqrt((double)square / batch_norm_count(bn) + (double)bn->epsilon));
 }
 
 /* A channel's part of the normalization: (x - mean) * scale + bias. */
@@ -163,7 +152,6 @@ CPU_INLINE void batch_norm_sum(enum trm_value_type type, bool relu, const struct
       }
 }
 
-/* S > 1: a channel's values of a sample are contiguous. */
 CPU_INLINE void batch_norm_moments(enum trm_value_type type, const struct trm_batch_norm_moments *it, size_t low,
                                    size_t high)
 {
@@ -189,42 +177,6 @@ CPU_INLINE void batch_norm_moments(enum trm_value_type type, const struct trm_ba
 
 CPU_BODY_BY_TYPE(batch_norm_moments, trm_batch_norm_moments)
 
-/* Vectors (S = 1): rows in blocks, CPU_LANES channels at a time. */
-CPU_INLINE void batch_norm_moments_rows(enum trm_value_type type, const struct trm_batch_norm_moments *it, size_t low,
-                                        size_t high)
-{
-  const size_t channels = it->bn.channels;
-
-  for (size_t first = low; first < high; first += CPU_LANES) {
-    const size_t lanes = high - first < CPU_LANES ? high - first : CPU_LANES;
-    double mean[CPU_LANES] = {0}, square[CPU_LANES] = {0};
-
-    for (size_t i = 0; i < it->b; i++) {
-      const void *x = cpu_at(type, it->x, i * channels + first);
-
-      for (size_t l = 0; l < lanes; l++)
-        mean[l] += (double)cpu_value(type, x, l);
-    }
-    for (size_t l = 0; l < lanes; l++)
-      mean[l] /= (double)it->b;
-    for (size_t i = 0; i < it->b; i++) {
-      const void *x = cpu_at(type, it->x, i * channels + first);
-
-      for (size_t l = 0; l < lanes; l++) {
-        const double d = (double)cpu_value(type, x, l) - mean[l];
-
-        square[l] += d * d;
-      }
-    }
-    for (size_t l = 0; l < lanes; l++) {
-      it->moments[first + l] = (float)mean[l];
-      it->moments[channels + first + l] = (float)square[l];
-    }
-  }
-}
-
-CPU_BODY_BY_TYPE(batch_norm_moments_rows, trm_batch_norm_moments)
-
 void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm_moments *call)
 {
   const struct trm_batch_norm *bn = &call->bn;
@@ -233,7 +185,7 @@ void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_no
   if (call->b == 0)
     cpu_fill(device, call->moments, 0, 2 * bn->channels);
   else if (bn->size == 1)
-    cpu_for(device, bn->channels, CPU_LANES, 2 * b, batch_norm_moments_rows_body, call);
+    batch_norm_rows_moments(device, call);
   else
     cpu_for(device, bn->channels, 1, b * (double)bn->size, batch_norm_moments_body, call);
 }
@@ -306,8 +258,12 @@ CPU_BODY_BY_TYPE(batch_norm_forward, rows)
 void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm_forward *call)
 {
   const struct trm_batch_norm *bn = &call->bn;
-  const struct rows rows = batch_norm_rows(device, bn, call->type, call);
 
+  if (bn->size == 1) {
+    batch_norm_rows_forward(device, call);
+    return;
+  }
+  const struct rows rows = batch_norm_rows(device, bn, call->type, call);
   for (size_t c = 0; c < bn->channels; c++)
     rows.channel[c] = batch_norm_channel(bn, call->mean[c], call->square[c], call->w[c], call->bias[c]);
   cpu_for(device, call->b * bn->channels, 1, (double)bn->size, batch_norm_forward_body, &rows);
@@ -341,8 +297,10 @@ CPU_BODY_BY_TYPE(batch_norm_sums, trm_batch_norm_sums)
 
 void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm_sums *call)
 {
-  cpu_for(device, call->bn.channels, call->bn.size == 1 ? CPU_LANES : 1, (double)call->b * (double)call->bn.size,
-          batch_norm_sums_body, call);
+  if (call->bn.size == 1)
+    batch_norm_rows_sums(device, call);
+  else
+    cpu_for(device, call->bn.channels, 1, (double)call->b * (double)call->bn.size, batch_norm_sums_body, call);
 }
 
 CPU_INLINE void batch_norm_backward_row(enum trm_value_type type, bool relu, bool streams,
@@ -393,9 +351,13 @@ CPU_BODY_BY_TYPE(batch_norm_backward, rows)
 void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm_backward *call)
 {
   const struct trm_batch_norm *bn = &call->bn;
-  const struct rows rows = batch_norm_rows(device, bn, call->type, call);
   const double count = batch_norm_count(bn);
 
+  if (bn->size == 1) {
+    batch_norm_rows_backward(device, call);
+    return;
+  }
+  const struct rows rows = batch_norm_rows(device, bn, call->type, call);
   for (size_t c = 0; c < bn->channels; c++) {
     struct channel *channel = &rows.channel[c];
     const double inverse = (double)batch_norm_inverse_std(bn, call->square[c]);

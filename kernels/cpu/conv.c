@@ -297,6 +297,10 @@ void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d_forwa
   };
   if (call->b == 0 || conv_onednn_forward(device, call))
     return;
+  if (conv->x_last || conv->y_last) {
+    conv_planes_forward(device, call);
+    return;
+  }
   it.out_stride = it.in * taps;
   it.in_stride = taps;
   it.plain = true;
@@ -399,6 +403,13 @@ static void conv_backward_data(struct trm_device *device, const struct trm_conv2
   };
   if (conv_onednn_backward_data(device, call))
     return;
+  if (conv->x_last || conv->y_last) {
+    struct trm_conv2d_backward data = *call;
+
+    data.dw = NULL;
+    conv_planes_backward(device, &data);
+    return;
+  }
   it.stage = (struct conv_stage){
     .type = call->type,
     .channels = it.in,
@@ -585,6 +596,13 @@ static void conv_backward_weights(struct trm_device *device, const struct trm_co
   }
   if (conv_onednn_backward_weights(device, call))
     return;
+  if (conv->x_last || conv->y_last) {
+    struct trm_conv2d_backward weights = *call;
+
+    weights.dx = NULL;
+    conv_planes_backward(device, &weights);
+    return;
+  }
   it.blocks = conv_ceil_div(it.out, units);
   it.band = PRODUCT_FLOATS / row_floats > more_rows ? conv_min(PRODUCT_FLOATS / row_floats - more_rows, o->out[0]) : 1;
   it.bands = conv_ceil_div(o->out[0], it.band);

@@ -75,3 +75,7 @@ enum { CONV_CHUNKS = 32 };
 /* Sets to (n) = beta * to + the sums of all chunks' elements from `offset` on. */
 void conv_add_chunks(struct trm_device *device, const struct conv_chunks *it, size_t offset, float beta, float *to,
                      size_t n);
+
+/* Calls with the channels last by way of planes (conv_planes.c). */
+void conv_planes_forward(struct trm_device *device, const struct trm_conv2d_forward *call);
+void conv_planes_backward(struct trm_device *device, const struct trm_conv2d_backward *call);

@@ -78,12 +78,29 @@ static struct conv_library *conv_choose(struct trm_device *device, const struct 
                                         struct conv_key *key)
 {
   const bool bf16 = type == TRM_VALUES_BF16 || device->blas->matmul == TRM_MATMUL_BF16;
+  const bool last = conv->x_last || conv->y_last;
 
-  if (!conv_pays(conv, bf16) || (bf16 && !conv_has_bf16()))
+  if (!(last ? conv->groups == 1 : conv_pays(conv, bf16)) || (bf16 && !conv_has_bf16()))
     return NULL;
   *key = (struct conv_key){.conv = *conv, .images = 1, .units = conv->units, .pass = pass, .type = type,
                            .bf16 = bf16, .bias = bias};
   return conv_library_of(device);
+}
+
+/* Tries a common convolution in all three passes. */
+bool conv_onednn_last(struct trm_device *device, enum trm_value_type type)
+{
+  const struct trm_conv2d conv = {.window = {{3, 3}, {1, 1}, {1, 1}, {8, 8}, {8, 8}}, .channels = BLOCK, .units = BLOCK,
+                                  .groups = 1, .x_last = true, .y_last = true};
+  bool all = true;
+
+  for (int pass = CONV_FORWARD; pass <= CONV_WEIGHTS && all; pass++) {
+    struct conv_key key;
+    const struct conv_library *library = conv_choose(device, &conv, type, (enum conv_pass)pass, false, &key);
+
+    all = library && conv_plan_exists(library, &key);
+  }
+  return all;
 }
 
 /* -- images: forward, and backward to the data */
@@ -371,7 +388,7 @@ static bool conv_gradients(struct trm_device *device, const struct trm_conv2d_ba
                         .dy_bytes = out * bytes, .b = call->b};
 
   it.library = conv_choose(device, conv, call->type, CONV_WEIGHTS, call->db != NULL, &it.key);
-  if (!it.library)
+  if (!it.library || (data && conv->y_last)) /* dy is not reordered */
     return false;
   it.pairs = trm_conv2d_weights(conv) / conv->units;
   it.elements = conv->units * (it.pairs + 1);
@@ -383,7 +400,7 @@ static bool conv_gradients(struct trm_device *device, const struct trm_conv2d_ba
     it.key.units /= 2;
     it.sets *= 2;
   }
-  it.set_bytes = it.key.units * o->out[0] * o->out[1] * bytes;
+  it.set_bytes = it.key.units * (conv->y_last ? 1 : o->out[0] * o->out[1]) * bytes;
   it.images = conv_min(it.chunk, 1 + IMAGE_FLOATS / (in + out));
   if ((data && (it.sets > 1 || it.chunks % (size_t)device->threads != 0)) || !conv_gradient_plans(&it))
     return false;

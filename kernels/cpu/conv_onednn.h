@@ -105,7 +105,8 @@ const void *conv_reordered_dst(const struct conv_plan *plan, const char *work);
 /* to (images, columns, rows) = from (images, rows, columns). */
 void conv_transpose_bf16(trm_bf16 *to, const trm_bf16 *from, size_t images, size_t rows, size_t columns);
 
-/* The calls of the contract: false if the library has no primitive that is faster than our kernels. */
+/* The calls of the contract: false if the library has no primitive that is faster than our kernels; with the channels
+ * last, which those do not read: if it has none. */
 bool conv_onednn_forward(struct trm_device *device, const struct trm_conv2d_forward *call);
 bool conv_onednn_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call);
 bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call);
@@ -113,6 +114,7 @@ bool conv_onednn_backward_weights(struct trm_device *device, const struct trm_co
 bool conv_onednn_backward(struct trm_device *device, const struct trm_conv2d_backward *call);
 bool conv_onednn_fuses(struct trm_device *device, const struct trm_conv2d *conv, enum trm_value_type type);
 void conv_onednn_fused(struct trm_device *device, const struct trm_conv2d_fused *call);
+bool conv_onednn_last(struct trm_device *device, enum trm_value_type type);
 void conv_onednn_close(struct conv_library *library); /* NULL is allowed */
 const char *conv_onednn_name(void); /* with the version */
 
@@ -121,6 +123,7 @@ const char *conv_onednn_name(void); /* with the version */
 #define conv_onednn_forward(device, call) false
 #define conv_onednn_fuses NULL
 #define conv_onednn_fused NULL
+#define conv_onednn_last NULL
 #define conv_onednn_backward_data(device, call) false
 #define conv_onednn_backward_weights(device, call) false
 #define conv_onednn_backward(device, call) false

@@ -40,26 +40,50 @@ static dnnl_data_type_t conv_library_type(const struct conv_key *key, int array)
   return array == result[key->pass] ? conv_user_type(key, array) : key->bf16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* Sets the sizes of an array, and the strides as the contract has them (core/kernels.h). */
-static void conv_sizes(const struct conv_key *key, int array, dnnl_dims_t size, dnnl_dims_t step)
+/* Returns true if the caller has the array's channels last. */
+static bool conv_user_is_last(const struct conv_key *key, int array)
+{
+  return (array == CONV_SRC && key->conv.x_last) || (array == CONV_DST && key->conv.y_last);
+}
+
+/* Returns true if the library has them last: where the caller has those of x or of y so. */
+static bool conv_is_last(const struct conv_key *key, int array)
+{
+  return array != CONV_KERNEL && (key->conv.x_last || key->conv.y_last);
+}
+
+/* Sets the sizes of an array. */
+static void conv_sizes(const struct conv_key *key, int array, dnnl_dims_t size)
 {
   const struct trm_conv2d *conv = &key->conv;
   const struct trm_window2d *o = &conv->window;
   const size_t sizes[][DIMS] = {[CONV_SRC] = {key->images, conv->channels, o->in[0], o->in[1]},
                                 [CONV_KERNEL] = {key->units, conv->channels, o->kernel[0], o->kernel[1]},
                                 [CONV_DST] = {key->images, key->units, o->out[0], o->out[1]}};
-  size_t stride = 1;
 
-  for (int d = DIMS - 1; d >= 0; d--) {
+  for (int d = 0; d < DIMS; d++)
     size[d] = (dnnl_dim_t)sizes[array][d];
-    step[d] = (dnnl_dim_t)stride;
-    stride *= array == CONV_DST && d == 1 ? conv->units : sizes[array][d];
-  }
+}
+
+/* Sets the strides of images with so many channels. */
+static void conv_strides(const dnnl_dims_t size, dnnl_dim_t channels, bool last, dnnl_dims_t step)
+{
+  step[0] = channels * size[2] * size[3];
+  step[1] = last ? 1 : size[2] * size[3];
+  step[2] = last ? size[3] * channels : size[3];
+  step[3] = last ? channels : 1;
+}
+
+/* Sets the sizes of an array, and the strides as the contract has them (core/kernels.h). */
+static void conv_user_layout(const struct conv_key *key, int array, dnnl_dims_t size, dnnl_dims_t step)
+{
+  conv_sizes(key, array, size);
+  conv_strides(size, array == CONV_DST ? (dnnl_dim_t)key->conv.units : size[1], conv_user_is_last(key, array), step);
 }
 
 struct conv_descriptions {
   onednn_description array[CONV_ARRAYS];
-  dnnl_primitive_attr_t attr, reorder_attr;
+  dnnl_primitive_attr_t attr;
   dnnl_dims_t stride, dilation, pad;
 };
 
@@ -95,16 +119,18 @@ static void conv_describe(const struct conv_key *key, struct conv_descriptions *
 
   *all = (struct conv_descriptions){.attr = NULL};
   for (int i = 0; i < CONV_BIAS; i++) {
+    const dnnl_data_type_t type = conv_library_type(key, i);
     dnnl_dims_t size, step;
 
-    conv_sizes(key, i, size, step);
+    conv_sizes(key, i, size);
+    conv_strides(size, size[1], true, step);
     conv_check(conv_is_blocked(key, i) ? onednn_describe_blocked(&all->array[i], size)
-                                       : onednn_describe_any(&all->array[i], DIMS, size, conv_library_type(key, i)));
+               : conv_is_last(key, i)  ? onednn_describe_strides(&all->array[i], DIMS, size, type, step)
+                                       : onednn_describe_any(&all->array[i], DIMS, size, type));
   }
   conv_check(onednn_describe_strides(&all->array[CONV_BIAS], 1, units, dnnl_f32, one));
   conv_check(dnnl_primitive_attr_create(&all->attr));
   conv_check(dnnl_primitive_attr_set_scratchpad_mode(all->attr, dnnl_scratchpad_mode_user));
-  conv_check(dnnl_primitive_attr_clone(&all->reorder_attr, all->attr));
   conv_describe_fused(key, all->attr);
   for (int d = 0; d < 2; d++) {
     all->stride[d] = (dnnl_dim_t)key->conv.window.stride[d];
@@ -118,7 +144,7 @@ static void conv_describe_user(struct conv_plan *plan)
   for (int i = 0; i < CONV_BIAS; i++) {
     dnnl_dims_t size, step;
 
-    conv_sizes(&plan->key, i, size, step);
+    conv_user_layout(&plan->key, i, size, step);
     conv_check(conv_user_is_blocked(&plan->key, i)
                  ? onednn_describe_blocked(&plan->array[i].user, size)
                  : onednn_describe_strides(&plan->array[i].user, DIMS, size, conv_user_type(&plan->key, i), step));
@@ -130,7 +156,6 @@ static void conv_free_descriptions(struct conv_descriptions *all)
   for (int i = 0; i < CONV_ARRAYS; i++)
     onednn_free_description(&all->array[i]);
   dnnl_primitive_attr_destroy(all->attr);
-  dnnl_primitive_attr_destroy(all->reorder_attr);
 }
 
 /* Describes the primitive of a pass; hint: the description of the forward pass. Not all can be had. */
@@ -215,20 +240,18 @@ static size_t conv_scratch_bytes(dnnl_primitive_t primitive)
   return dnnl_memory_desc_get_size(conv_scratch_view(description));
 }
 
-/* True if the library takes whole images in bfloat16 with the channels last. */
+/* True if the library takes whole images in bfloat16 with the channels last, which the caller has first. */
 static bool conv_is_transposed(const struct conv_plan *plan, int array)
 {
   const struct conv_key *key = &plan->key;
   dnnl_dims_t size, step;
   onednn_description last;
 
-  if (array == CONV_KERNEL || key->type != TRM_VALUES_BF16 || key->units != key->conv.units)
+  if (array == CONV_KERNEL || key->type != TRM_VALUES_BF16 || key->units != key->conv.units ||
+      conv_user_is_last(key, array))
     return false;
-  conv_sizes(key, array, size, step);
-  step[0] = size[1] * size[2] * size[3];
-  step[1] = 1;
-  step[2] = size[3] * size[1];
-  step[3] = size[1];
+  conv_sizes(key, array, size);
+  conv_strides(size, size[1], true, step);
   conv_check(onednn_describe_strides(&last, DIMS, size, dnnl_bf16, step));
   const bool equal = dnnl_memory_desc_equal(ONEDNN_VIEW(last), conv_view(plan, array));
   onednn_free_description(&last);
@@ -278,38 +301,52 @@ static dnnl_primitive_desc_t conv_describe_forward(const struct conv_key *key, d
   return status == dnnl_success ? forward : NULL;
 }
 
-bool conv_plan_exists(const struct conv_library *library, const struct conv_key *key)
+/* Describes the key's primitive; returns NULL if the library has no fast one. */
+static dnnl_primitive_desc_t conv_describe_fast(const struct conv_key *key, dnnl_engine_t engine)
 {
-  const dnnl_primitive_desc_t forward = conv_describe_forward(key, library->engine);
-  const bool fast = forward && conv_is_fast(forward);
-
-  if (forward)
-    dnnl_primitive_desc_destroy(forward);
-  return fast;
-}
-
-static void conv_plan_make(struct conv_plan *plan, dnnl_engine_t engine)
-{
-  const struct conv_key *key = &plan->key;
   const dnnl_primitive_desc_t forward = conv_describe_forward(key, engine);
   dnnl_primitive_desc_t description = NULL;
   struct conv_descriptions all;
 
-  conv_describe_user(plan);
   conv_describe(key, &all);
-  if (forward && !conv_describe_pass((enum conv_pass)key->pass, &description, engine, &all, key->bias, forward) &&
-      conv_is_fast(description)) {
-    conv_check(dnnl_primitive_create(&plan->primitive, description));
-    plan->scratch_bytes = conv_scratch_bytes(plan->primitive);
-    for (int i = 0; i < CONV_BIAS; i++)
-      conv_plan_layout(plan, i, engine, all.reorder_attr);
-    plan->work_bytes += conv_aligned(plan->scratch_bytes);
-  }
-  if (description)
-    dnnl_primitive_desc_destroy(description);
+  if (forward && conv_describe_pass((enum conv_pass)key->pass, &description, engine, &all, key->bias, forward))
+    description = NULL;
+  conv_free_descriptions(&all);
   if (forward)
     dnnl_primitive_desc_destroy(forward);
-  conv_free_descriptions(&all);
+  if (description && !conv_is_fast(description)) {
+    dnnl_primitive_desc_destroy(description);
+    description = NULL;
+  }
+  return description;
+}
+
+bool conv_plan_exists(const struct conv_library *library, const struct conv_key *key)
+{
+  const dnnl_primitive_desc_t description = conv_describe_fast(key, library->engine);
+
+  if (description)
+    dnnl_primitive_desc_destroy(description);
+  return description != NULL;
+}
+
+static void conv_plan_make(struct conv_plan *plan, dnnl_engine_t engine)
+{
+  const dnnl_primitive_desc_t description = conv_describe_fast(&plan->key, engine);
+  dnnl_primitive_attr_t reorder_attr;
+
+  conv_describe_user(plan);
+  if (!description)
+    return;
+  conv_check(dnnl_primitive_attr_create(&reorder_attr));
+  conv_check(dnnl_primitive_attr_set_scratchpad_mode(reorder_attr, dnnl_scratchpad_mode_user));
+  conv_check(dnnl_primitive_create(&plan->primitive, description));
+  plan->scratch_bytes = conv_scratch_bytes(plan->primitive);
+  for (int i = 0; i < CONV_BIAS; i++)
+    conv_plan_layout(plan, i, engine, reorder_attr);
+  plan->work_bytes += conv_aligned(plan->scratch_bytes);
+  dnnl_primitive_attr_destroy(reorder_attr);
+  dnnl_primitive_desc_destroy(description);
 }
 
 static dnnl_memory_t conv_memory_of(const struct conv_library *library, onednn_view view)
@@ -461,10 +498,10 @@ static void conv_reorder(const struct conv_plan *plan, int array, const struct c
   const dnnl_exec_arg_t arguments[] = {
     {DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, memory->scratch}};
   void *source, *target;
-  dnnl_dims_t size, step;
+  dnnl_dims_t size;
 
   if (plan->array[array].transposed) {
-    conv_sizes(&plan->key, array, size, step);
+    conv_sizes(&plan->key, array, size);
     conv_check(dnnl_memory_get_data_handle(from, &source));
     conv_check(dnnl_memory_get_data_handle(to, &target));
     const size_t channels = (size_t)size[1], positions = (size_t)(size[2] * size[3]);

@@ -175,6 +175,7 @@ const struct trm_device_ops trm_device_cpu = {
   HOST_COPIES,
   .conv2d_fuses = conv_onednn_fuses,
   .conv2d_fused = conv_onednn_fused,
+  .channels_last = conv_onednn_last,
   TRM_KERNELS(CPU_SLOT)
   TRM_FUSED_KERNELS(CPU_COMPOSED)
 };

@@ -1,39 +1,12 @@
-/* Pooling: maximum or mean over windows of image planes. */
+/* Pooling: maximum or mean over windows of image planes (pool.h). */
+#include "kernels/cpu/pool.h"
+
 #include <math.h>
-
-#include "kernels/cpu/cpu.h"
-
-/* Sets [*low, *high) to the part of window i that is inside the image, in one dimension. */
-CPU_INLINE void pool_clip_window(const struct trm_window2d *win, int d, size_t i, size_t *low, size_t *high)
-{
-  const size_t first = i * win->stride[d], last = first + win->kernel[d];
-
-  *low = first > win->pad[d] ? first - win->pad[d] : 0;
-  *high = last > win->pad[d] ? last - win->pad[d] : 0;
-  *high = *high < win->in[d] ? *high : win->in[d];
-}
-
-/* Values of a plane. */
-CPU_INLINE size_t pool_in(const struct trm_window2d *win)
-{
-  return win->in[0] * win->in[1];
-}
-
-CPU_INLINE size_t pool_out(const struct trm_window2d *win)
-{
-  return win->out[0] * win->out[1];
-}
 
 /* Work per plane: the elements of all windows. */
 static double pool_forward_work(const struct trm_window2d *win)
 {
   return (double)(win->out[0] * win->out[1] * win->kernel[0] * win->kernel[1]);
-}
-
-/* not >=: NaN counts as the largest */
-CPU_INLINE bool pool_is_larger(float b, float a)
-{
-  return !(a >= b) && a == a;
 }
 
 CPU_INLINE float pool_larger(float a, float b)
@@ -125,7 +98,10 @@ CPU_BODY_BY_TYPE(pool_max, trm_max_pool_forward)
 
 void cpu_max_pool_forward(struct trm_device *device, const struct trm_max_pool_forward *call)
 {
-  cpu_for(device, call->planes, 1, pool_forward_work(&call->window), pool_max_body, call);
+  if (call->last)
+    pool_last_max_pool_forward(device, call);
+  else
+    cpu_for(device, call->planes, 1, pool_forward_work(&call->window), pool_max_body, call);
 }
 
 /* Backward: the gradient of a plane is a sum of floats, which is rounded once. */
@@ -159,6 +135,10 @@ CPU_BODY_BY_TYPE(pool_max_backward, max_gradient)
 
 void cpu_max_pool_backward(struct trm_device *device, const struct trm_max_pool_backward *call)
 {
+  if (call->last) {
+    pool_last_max_pool_backward(device, call);
+    return;
+  }
   const struct max_gradient it = {call, call->type, cpu_buffers(device, call->type, pool_in(&call->window))};
 
   cpu_for(device, call->planes, 1, (double)pool_in(&call->window), pool_max_backward_body, &it);
@@ -197,7 +177,10 @@ CPU_BODY_BY_TYPE(pool_avg, trm_avg_pool_forward)
 
 void cpu_avg_pool_forward(struct trm_device *device, const struct trm_avg_pool_forward *call)
 {
-  cpu_for(device, call->planes, 1, pool_forward_work(&call->window), pool_avg_body, call);
+  if (call->last)
+    pool_last_avg_pool_forward(device, call);
+  else
+    cpu_for(device, call->planes, 1, pool_forward_work(&call->window), pool_avg_body, call);
 }
 
 struct avg_gradient {
@@ -240,6 +223,10 @@ CPU_BODY_BY_TYPE(pool_avg_backward, avg_gradient)
 
 void cpu_avg_pool_backward(struct trm_device *device, const struct trm_avg_pool_backward *call)
 {
+  if (call->last) {
+    pool_last_avg_pool_backward(device, call);
+    return;
+  }
   const struct avg_gradient it = {call, call->type, cpu_buffers(device, call->type, pool_in(&call->window))};
 
   cpu_for(device, call->planes, 1, (double)pool_in(&call->window), pool_avg_backward_body, &it);

@@ -100,6 +100,10 @@ struct trm_device_ops {
   bool (*conv2d_fuses)(struct trm_device *device, const struct trm_conv2d *conv, enum trm_value_type type);
   void (*conv2d_fused)(struct trm_device *device, const struct trm_conv2d_fused *call);
 
+  /* Training: true if convolutions of whole blocks of TRM_CHANNEL_BLOCK channels are fastest with the channels last
+   * (nn/channels_last.h). NULL: calls have no images in that layout. */
+  bool (*channels_last)(struct trm_device *device, enum trm_value_type type);
+
   /* -- kernels (core/kernels.h). NULL: opening the device puts the host form there, which copies the arrays that the
    * call reads to host memory, runs the CPU's kernel, and copies those back that it writes; in a fused kernel's place,
    * the composed form, which calls the device's kernels. */

@@ -106,15 +106,17 @@ struct trm_window2d {
 };
 
 /* A convolution in the sense of neural networks (a correlation): C channels, N units, in G independent groups:
- * units [g N/G, (g+1) N/G) read channels [g C/G, (g+1) C/G). */
+ * units [g N/G, (g+1) N/G) read channels [g C/G, (g+1) C/G). x_last, y_last: x and its gradient, y and its gradient
+ * have the channels last, (B, H, W, C); only on devices with channels_last. */
 struct trm_conv2d {
   struct trm_window2d window;
   size_t channels, units, groups;
+  uint32_t x_last, y_last;
 };
 
 /* Batch normalization over samples of C channels of S values each. */
 struct trm_batch_norm {
-  size_t channels, size; /* C, S; S = 1 for vectors */
+  size_t channels, size; /* C, S; S = 1 for vectors, and for positions of images with the channels last */
   double count;          /* divisor of the sums: values of a channel in the batch, on all ranks */
   float epsilon;
   const double *counted; /* device: the count; NULL: count is */
@@ -373,7 +375,7 @@ struct trm_swiglu_backward {
   enum trm_value_type type;
 };
 
-/* -- images, (B, C, H, W) and (B, N, OH, OW) */
+/* -- images, (B, C, H, W) and (B, N, OH, OW), or with the channels last, (B, H, W, C) and (B, OH, OW, N) */
 
 /* y = x * w + bias; w (N, C / G, KH, KW), values, bias (N) or NULL. weights_kept: w has the values of the call before
  * that read it, so that a copy in another layout may be kept. */
@@ -399,14 +401,15 @@ struct trm_conv2d_backward {
   enum trm_value_type type;
 };
 
-/* planes = B * C. argmax (planes, OH, OW), or NULL without backward: index in its plane of the largest element, the
- * first of equal ones; NaN is larger than all. Padding is never chosen: pad < kernel. */
+/* planes = B * C; last: C, if the arrays have the channels last, else 0. argmax (planes, OH, OW), or like y with the
+ * channels last, or NULL without backward: index in its plane of the largest element, the first of equal ones; NaN is
+ * larger than all. Padding is never chosen: pad < kernel. Only devices with channels_last have calls with `last`. */
 struct trm_max_pool_forward {
   struct trm_window2d window;
   const void *x;
   void *y;
   int32_t *argmax;
-  size_t planes;
+  size_t planes, last;
   enum trm_value_type type;
 };
 
@@ -416,7 +419,7 @@ struct trm_max_pool_backward {
   const void *dy;
   const int32_t *argmax;
   void *dx;
-  size_t planes;
+  size_t planes, last;
   enum trm_value_type type;
 };
 
@@ -425,7 +428,7 @@ struct trm_avg_pool_forward {
   struct trm_window2d window;
   const void *x;
   void *y;
-  size_t planes;
+  size_t planes, last;
   enum trm_value_type type;
 };
 
@@ -434,7 +437,7 @@ struct trm_avg_pool_backward {
   struct trm_window2d window;
   const void *dy;
   void *dx;
-  size_t planes;
+  size_t planes, last;
   enum trm_value_type type;
 };
 

@@ -687,11 +687,17 @@ static void pretend_record_call(struct trm_device *device, const char *name, voi
 TRM_KERNELS(PRETEND_KERNEL)
 TRM_FUSED_KERNELS(PRETEND_KERNEL)
 
+/* Images have the layout of the CPU, which computes. */
+static bool pretend_channels_last(struct trm_device *device, enum trm_value_type type)
+{
+  return CPU->ops->channels_last && CPU->ops->channels_last(CPU, type);
+}
+
 #define PRETEND_SLOT(slot, type) .slot = pretend_##slot,
 #define PRETEND_NO_KERNELS                                                                                            \
   .name = "pretend", .open = pretend_open, .close = pretend_close, .alloc = pretend_alloc, .release = pretend_release, \
   .upload = pretend_upload, .download = pretend_download, .copy = pretend_copy, .fill = pretend_fill,                 \
-  .sync = pretend_sync
+  .sync = pretend_sync, .channels_last = pretend_channels_last
 #define PRETEND_COPIES                                                                                       \
   .upload_begin = pretend_upload_begin, .download_begin = pretend_download_begin, .await = pretend_await,    \
   .event_done = pretend_event_done, .event_wait = pretend_event_wait, .event_free = pretend_event_free,      \

@@ -47,6 +47,10 @@ void pool_extremes(struct trm_device *device);
 void batch_norm_reference(struct trm_device *device);
 void batch_norm_large_mean(struct trm_device *device);
 
+/* kernels_last.c */
+void last_convolutions(void);
+void last_pools(void);
+
 /* kernels_losses.c */
 void softmax_reference(struct trm_device *device);
 void softmax_extremes(struct trm_device *device);

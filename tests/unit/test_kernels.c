@@ -304,6 +304,8 @@ int main(void)
     {"convolution against double", test_conv2d_reference},
     {"convolution by every instruction set", conv2d_every_processor},
     {"images with their channels last", conv2d_transposed},
+    {"convolutions with the channels last", last_convolutions},
+    {"pooling with the channels last", last_pools},
     {"pooling against double", test_pool_reference},
     {"pooling: ties, NaN, infinities", test_pool_extremes},
     {"batch normalization against double", test_batch_norm_reference},
