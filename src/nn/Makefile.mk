@@ -3,6 +3,8 @@
 libtrireme_la_SOURCES += \
 	src/nn/balance.c \
 	src/nn/balance.h \
+	src/nn/channels_last.c \
+	src/nn/channels_last.h \
 	src/nn/conv_chain.c \
 	src/nn/conv_chain.h \
 	src/nn/decoder.c \

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "core/memory.h"
+#include "nn/channels_last.h"
 #include "nn/conv_chain.h"
 #include "nn/fusion.h"
 
@@ -408,6 +409,7 @@ struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first,
   trm_free(blocks.block);
   trm_free(blocks.value);
   trm_fusion_plan(layer, plan, request);
+  trm_channels_last_set(layer, first, last, request->trains);
   if (request->infers)
     trm_conv_chain_plan(layer, plan, request);
   return plan;

@@ -50,6 +50,7 @@ struct trm_arena_request {
   bool copy_weights;       /* a layer converts the weights that its products read just before each use */
   int recompute_blocks;    /* blocks per segment, 0: no recomputation */
   size_t loss_chunk;       /* of the plan, in training; 0: all vectors at a time */
+  struct trm_device *trains; /* training: the device, which may want images with the channels last; NULL: usual ones */
   struct trm_device *infers; /* inference with whole weights on this device, in float32; NULL: it is not */
   bool separate_transient; /* arrays of a single pass are placed after the others, in memory shared by micro-batches in
                               flight, except values and gradients at the ends of the chain. The last segment is then

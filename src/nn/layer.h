@@ -135,6 +135,9 @@ struct trm_layer {
                               another rank (partition.h) */
   int addend;              /* of an add: the layer of the second value; TRM_FROM_NONE for all other kinds */
   struct trm_shape in, out; /* of one row */
+  bool in_last_allowed, out_last_allowed; /* what it reads, and writes, may have the channels last: set by create, of
+                              the whole model (channels_last.h) */
+  bool in_last, out_last;  /* it has: set by bind */
   enum trm_value_type values; /* type of the values that it reads and writes, and of their gradients */
   bool sparse_input;       /* reads the batch, and the batch is of CSR rows */
   bool token_input;        /* reads the batch, and the batch is of tokens */

@@ -12,6 +12,7 @@
 #include "core/random.h"
 #include "core/sha256.h"
 #include "core/status.h"
+#include "nn/channels_last.h"
 #include "nn/model_text.h"
 #include "core/pattern.h"
 #include "nn/arena_plan.h"
@@ -245,6 +246,7 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
     return TRM_USAGE;
   if (part && part->tensor_size > 1)
     TRM_CHECK(trm_model_shard(part, model->loss->run_sharded != NULL, &model->layer, &model->layers));
+  trm_channels_last_allow(model->layer, model->layers);
   TRM_CHECK(model_partition(model, part));
   TRM_CHECK(model_layout(model));
   return model->loss->check(model->loss, &scores, spec);
@@ -335,6 +337,7 @@ static struct trm_arena_plan *model_plan_chunk(const struct trm_model *model, co
                                             .copy_weights = rounds && !model->w,
                                             .recompute_blocks = model->recompute,
                                             .loss_chunk = chunk->last == model->layers ? model->loss_chunk : 0,
+                                            .trains = model->training && !model->channels_first ? model->device : NULL,
                                             .infers = model_infers(model) ? model->device : NULL,
                                             .separate_transient = model_separates_transient(model)};
   return trm_arena_plan_create(model->layer, chunk->first, chunk->last, &request);
@@ -455,6 +458,7 @@ static int model_alloc(struct trm_model *model, struct trm_device *device, size_
   model->training = training;
   model->bound_recompute = model->recompute;
   model->bound_loss_chunk = model->loss_chunk;
+  model->bound_channels_first = model->channels_first;
   model->slots = slots;
   model_plan_arenas(model);
   TRM_CHECK(model_alloc_arenas(model));
@@ -483,7 +487,8 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
   const size_t rows = max_rows ? max_rows : 1;
   const bool same = model->device == device && model->max_rows == rows && model->training == training &&
                     model->slots == slots && model->bound_recompute == model->recompute &&
-                    model->bound_loss_chunk == model->loss_chunk && !model->w == !w;
+                    model->bound_loss_chunk == model->loss_chunk &&
+                    model->bound_channels_first == model->channels_first && !model->w == !w;
   model->w = w;
   model->g = g;
   if (!same) {

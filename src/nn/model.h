@@ -50,6 +50,8 @@ struct trm_model {
                         a tied weight are then accumulated separately, as on two ranks: the same bits */
   int recompute;     /* activation checkpointing: blocks of layers in a segment (arena_plan.h), 0:
                         none; the caller sets it before bind, 0 after create */
+  bool channels_first; /* images have no other layout (channels_last.h), because a device of a rank that exchanges them
+                        computes in no other; the caller sets it before bind, false after create */
   bool side_by_side; /* for trm_model_train_lanes: slots share no memory; the caller sets it before bind */
   size_t loss_chunk; /* trm_model_set_loss_chunk; 0 after create */
   size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
@@ -80,6 +82,7 @@ struct trm_model {
   bool training;                /* bound with gradients */
   int bound_recompute;          /* the `recompute` of the last bind */
   size_t bound_loss_chunk;      /* likewise */
+  bool bound_channels_first;
   struct trm_chunk *chunk;      /* (chunks) */
   int chunks, slots;
   int current_chunk, current_slot; /* of the passes: trm_model_select */

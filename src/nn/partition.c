@@ -82,6 +82,7 @@ static void partition_add_input(struct partitioner *c, int value)
                                           .rows_from = TRM_FROM_BATCH,
                                           .in = from->out,
                                           .out = from->out,
+                                          .out_last_allowed = from->out_last_allowed,
                                           .needs_dy = from->needs_dy};
   c->index[value] = c->count++;
 }

@@ -332,6 +332,15 @@ static void train_agree_on_devices(struct trainer *t)
   t->device_memory = separate;
 }
 
+/* The ranks agree on the layout of images, which parts of a model exchange. Collective. */
+static void train_agree_on_layout(struct trainer *t)
+{
+  struct trm_device *device = t->modules->device;
+  int32_t first = !device->ops->channels_last || !device->ops->channels_last(device, t->model.values);
+  t->comm->ops->allreduce(t->comm, &first, 1, TRM_INT32, TRM_MAX);
+  t->model.channels_first = first;
+}
+
 /* Adds to the error of a device without room for the activations what was planned of them, and what takes less. */
 static int train_explain_activations(const struct trainer *t, int status)
 {
@@ -366,6 +375,7 @@ static int train_set_up(struct trainer *t)
   const double allocated = train_allocated(t, TRM_MIN);
   TRM_CHECK(train_create_models(t));
   TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
+  train_agree_on_layout(t);
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
   t->model.huber_delta = (float)t->options->train.huber_delta;

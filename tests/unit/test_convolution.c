@@ -446,6 +446,72 @@ static void test_chains(void)
   on_devices(chains_on);
 }
 
+/* -- training: images with the channels last give the gradients of the usual layout */
+
+enum { LAST_ROWS = 5 };
+
+/* Sets g (parameters), which the caller frees, to the gradient; returns the number of layers that write images with the
+ * channels last. */
+static int last_train(struct trm_device *device, const char *text, const struct trm_input_spec *spec, int recompute,
+                      bool channels_first, float **g, size_t *parameters, double *loss)
+{
+  struct nn_case c;
+  struct trm_loss_sums tally = {0};
+  int found = 0;
+  CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "auto", spec, NN_ROWS, 3), TRM_OK);
+  c.model.recompute = recompute;
+  c.model.channels_first = channels_first;
+  CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c.model, device, c.w, c.g, NN_ROWS, true), TRM_OK);
+  const size_t values = LAST_ROWS * trm_shape_count(&spec->shape);
+  float *x = trm_alloc(values * sizeof *x, "images");
+  for (size_t k = 0; k < values; k++)
+    x[k] = (float)(k * 7919 % 1009) / 500 - 1;
+  nn_case_batch(&c, LAST_ROWS, x, (const int32_t[LAST_ROWS]){1, 0, 3, 2, 1}, NULL);
+  trm_free(x);
+  const struct trm_pass pass = nn_case_pass(&c);
+  CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1.0f / LAST_ROWS, &tally, NULL, NULL), TRM_OK);
+  for (int i = 0; i < c.model.layers; i++)
+    found += c.model.layer[i].out_last;
+  *parameters = c.model.parameters;
+  *g = trm_alloc(c.model.parameters * sizeof **g, "gradient");
+  device->ops->download(device, *g, c.g, c.model.parameters * sizeof **g);
+  *loss = tally.loss;
+  nn_case_close(&c);
+  return found;
+}
+
+static void last_check(const char *text, const struct trm_input_spec *spec, int want)
+{
+  struct trm_device device;
+  float *g[2];
+  double loss[2];
+  size_t parameters;
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", TRM_MATMUL_F32, 0, 2), TRM_OK);
+  const bool here = device.ops->channels_last && device.ops->channels_last(&device, TRM_VALUES_F32);
+  for (int recompute = 0; recompute < 2; recompute++) {
+    CU_ASSERT_EQUAL(last_train(&device, text, spec, recompute, true, &g[0], &parameters, &loss[0]), 0);
+    const int found = last_train(&device, text, spec, recompute, false, &g[1], &parameters, &loss[1]);
+    CU_ASSERT_EQUAL(found, here ? want : 0);
+    CU_ASSERT(distance_of(g[1], g[0], parameters) < 2e-5);
+    CU_ASSERT_DOUBLE_EQUAL(loss[1], loss[0], 1e-6 * fabs(loss[0]));
+    trm_free(g[0]);
+    trm_free(g[1]);
+  }
+  trm_device_close(&device);
+}
+
+static void test_last(void)
+{
+  /* all but the batch and the vectors */
+  last_check("conv2d 16 3 pad=1 | batch_norm | relu | max_pool 2 | conv2d 32 3 pad=1 | batch_norm | relu | "
+             "avg_pool 2 | conv2d 16 1 | global_avg_pool | head", &cifar, 9);
+  /* residual branches, of which the second ends with a flat vector: that has the usual layout, and what is added */
+  last_check("conv2d 16 3 pad=1 | batch_norm | relu | mark a | conv2d 16 3 pad=1 | batch_norm | add a | relu | "
+             "conv2d 16 3 stride=2 | tanh | head", &cifar, 7);
+  /* 24 units are not whole blocks */
+  last_check("conv2d 24 3 pad=1 | batch_norm | relu | conv2d 16 3 | relu | global_avg_pool | head", &cifar, 0);
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
@@ -455,6 +521,7 @@ int main(void)
     {"running statistics", test_statistics},
     {"statistics over ranks", test_ranks},
     {"fused convolutions at inference", test_chains},
+    {"training with the channels last", test_last},
     CU_TEST_INFO_NULL,
   };
   return suite_run("convolution", tests);

@@ -67,13 +67,23 @@ static int batch_norm_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
+/* Values of a channel in a sample: S. With the channels last each of them is a sample of its own. */
+static size_t batch_norm_size(const struct trm_layer *layer)
+{
+  return trm_shape_count(&layer->in) / layer->in.size[0];
+}
+
+static size_t batch_norm_samples(const struct trm_layer *layer)
+{
+  return layer->rows * (layer->in_last ? batch_norm_size(layer) : 1);
+}
+
 /* count: values per channel in the batch. */
 static struct trm_batch_norm batch_norm_of(const struct trm_layer *layer, double count)
 {
   const struct batch_norm *s = layer->settings;
-  const size_t channels = layer->in.size[0];
-  return (struct trm_batch_norm){.channels = channels,
-                                 .size = trm_shape_count(&layer->in) / channels,
+  return (struct trm_batch_norm){.channels = layer->in.size[0],
+                                 .size = layer->in_last ? 1 : batch_norm_size(layer),
                                  .count = count,
                                  .epsilon = s->epsilon};
 }
@@ -98,7 +108,7 @@ static void batch_norm_compute_moments(const struct trm_layer *layer, const stru
                                        float *work)
 {
   pass->device->ops->batch_norm_moments(pass->device, &(struct trm_batch_norm_moments){
-    .bn = batch_norm_of(layer, 1), .x = x, .moments = batch_norm_workspace(layer, work, MOMENTS), .b = layer->rows,
+    .bn = batch_norm_of(layer, 1), .x = x, .moments = batch_norm_workspace(layer, work, MOMENTS), .b = batch_norm_samples(layer),
     .type = layer->values});
 }
 
@@ -110,7 +120,7 @@ static struct trm_batch_norm batch_norm_of_backward(const struct trm_layer *laye
   if (batch_norm_is_synced(layer, pass))
     norm.counted = batch_norm_batch_count(layer, work);
   else
-    norm.count = (double)(layer->rows * norm.size);
+    norm.count = (double)(layer->rows * batch_norm_size(layer));
   return norm;
 }
 
@@ -123,7 +133,7 @@ static void batch_norm_compute_sums(const struct trm_layer *layer, const struct 
   pass->device->ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
     .bn = norm, .x = x, .mean = moments, .square = moments + norm.channels, .dy = dy,
     .w = layer->parameter[GAIN].w, .bias = layer->parameter[BIAS].w, .relu = layer->fused.relu,
-    .sums = batch_norm_workspace(layer, work, SUMS), .b = layer->rows, .type = layer->values});
+    .sums = batch_norm_workspace(layer, work, SUMS), .b = batch_norm_samples(layer), .type = layer->values});
 }
 
 /* Before forward sums (2 C + 1): sum and sum of squares of each channel, count. Before backward (2 C): of the
@@ -132,7 +142,7 @@ static void batch_norm_batch_sums(struct trm_layer *layer, const struct trm_pass
                                   float *work, double *sums)
 {
   const size_t c = layer->in.size[0];
-  const double count = (double)(layer->rows * batch_norm_of(layer, 1).size);
+  const double count = (double)(layer->rows * batch_norm_size(layer));
   float *both = trm_alloc(2 * c * sizeof *both, "statistics");
   if (dy)
     batch_norm_compute_sums(layer, pass, x, dy, work);
@@ -172,7 +182,7 @@ struct trm_batch_norm_forward trm_layer_batch_norm_call(const struct trm_layer *
   const struct trm_parameter *p = layer->parameter;
   return (struct trm_batch_norm_forward){
     .bn = batch_norm_of(layer, 1), .mean = p[MEAN].w, .square = p[VARIANCE].w, .w = p[GAIN].w, .bias = p[BIAS].w,
-    .b = layer->rows, .type = layer->values};
+    .b = batch_norm_samples(layer), .type = layer->values};
 }
 
 static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, S) */,
@@ -207,7 +217,7 @@ static void batch_norm_backward_fixed(struct trm_layer *layer, const struct trm_
   if (!p[GAIN].frozen || !p[BIAS].frozen) {
     ops->batch_norm_sums(pass->device, &(struct trm_batch_norm_sums){
       .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .dy = dy, .w = p[GAIN].w, .bias = p[BIAS].w,
-      .relu = layer->fused.relu, .sums = sums, .b = layer->rows, .type = layer->values});
+      .relu = layer->fused.relu, .sums = sums, .b = batch_norm_samples(layer), .type = layer->values});
     ops->batch_norm_gradients(pass->device, &(struct trm_batch_norm_gradients){
       .bn = norm, .sums = sums, .moments = zeros, .share = 0, .beta = pass->beta, .dw = p[GAIN].g, .db = p[BIAS].g,
       .dmean = p[MEAN].g, .dvariance = p[VARIANCE].g});
@@ -215,7 +225,7 @@ static void batch_norm_backward_fixed(struct trm_layer *layer, const struct trm_
   if (dx)
     ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
       .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .w = p[GAIN].w, .bias = p[BIAS].w,
-      .relu = layer->fused.relu, .dy = dy, .sums = zeros, .dx = dx, .b = layer->rows, .type = layer->values});
+      .relu = layer->fused.relu, .dy = dy, .sums = zeros, .dx = dx, .b = batch_norm_samples(layer), .type = layer->values});
 }
 
 static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
@@ -228,7 +238,7 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
   }
   const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *p = layer->parameter;
-  const size_t b = layer->rows;
+  const size_t b = batch_norm_samples(layer);
   const bool synced = batch_norm_is_synced(layer, pass);
   const struct trm_batch_norm norm = batch_norm_of_backward(layer, pass, work);
   float *const sums = batch_norm_workspace(layer, work, SUMS);

@@ -45,7 +45,8 @@ struct trm_conv2d trm_layer_conv2d(const struct trm_layer *layer)
 {
   const struct conv2d *s = layer->settings;
   return (struct trm_conv2d){
-    .window = s->window, .channels = layer->in.size[0], .units = s->weights.units, .groups = s->groups};
+    .window = s->window, .channels = layer->in.size[0], .units = s->weights.units, .groups = s->groups,
+    .x_last = layer->in_last, .y_last = layer->out_last};
 }
 
 static bool conv2d_has_bias(const struct trm_layer *layer)

@@ -54,12 +54,18 @@ static size_t pool_planes(const struct trm_layer *layer)
   return layer->rows * layer->in.size[0];
 }
 
+/* Channels, if they are last. */
+static size_t pool_last(const struct trm_layer *layer)
+{
+  return layer->in_last ? layer->in.size[0] : 0;
+}
+
 static void pool_max_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, H, W) */,
                              void *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
 {
   pass->device->ops->max_pool_forward(pass->device, &(struct trm_max_pool_forward){
     .window = *pool_window(layer), .x = x, .y = y, .argmax = pass->training ? (int32_t *)work : NULL,
-    .planes = pool_planes(layer), .type = layer->values});
+    .planes = pool_planes(layer), .last = pool_last(layer), .type = layer->values});
 }
 
 static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
@@ -69,7 +75,7 @@ static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pa
   if (dx)
     pass->device->ops->max_pool_backward(pass->device, &(struct trm_max_pool_backward){
       .window = *pool_window(layer), .dy = dy, .argmax = (const int32_t *)work, .dx = dx,
-      .planes = pool_planes(layer), .type = layer->values});
+      .planes = pool_planes(layer), .last = pool_last(layer), .type = layer->values});
 }
 
 static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pass, const void *x /* (B, C, H, W) */,
@@ -77,7 +83,7 @@ static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pas
 {
   (void)work;
   pass->device->ops->avg_pool_forward(pass->device, &(struct trm_avg_pool_forward){
-    .window = *pool_window(layer), .x = x, .y = y, .planes = pool_planes(layer), .type = layer->values});
+    .window = *pool_window(layer), .x = x, .y = y, .planes = pool_planes(layer), .last = pool_last(layer), .type = layer->values});
 }
 
 static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
@@ -86,7 +92,7 @@ static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pa
   (void)x, (void)y, (void)work;
   if (dx)
     pass->device->ops->avg_pool_backward(pass->device, &(struct trm_avg_pool_backward){
-      .window = *pool_window(layer), .dy = dy, .dx = dx, .planes = pool_planes(layer), .type = layer->values});
+      .window = *pool_window(layer), .dy = dy, .dx = dx, .planes = pool_planes(layer), .last = pool_last(layer), .type = layer->values});
 }
 
 static struct trm_cost pool_cost(const struct trm_layer *layer)
