@@ -67,12 +67,13 @@ static int batch_norm_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* Values of a channel in a sample: S. With the channels last each of them is a sample of its own. */
+/* Values of a channel in a sample: S. With the channels last each position is a vector, a sample of its own. */
 static size_t batch_norm_size(const struct trm_layer *layer)
 {
   return trm_shape_count(&layer->in) / layer->in.size[0];
 }
 
+/* Samples that the device's calls have. */
 static size_t batch_norm_samples(const struct trm_layer *layer)
 {
   return layer->rows * (layer->in_last ? batch_norm_size(layer) : 1);
@@ -108,8 +109,8 @@ static void batch_norm_compute_moments(const struct trm_layer *layer, const stru
                                        float *work)
 {
   pass->device->ops->batch_norm_moments(pass->device, &(struct trm_batch_norm_moments){
-    .bn = batch_norm_of(layer, 1), .x = x, .moments = batch_norm_workspace(layer, work, MOMENTS), .b = batch_norm_samples(layer),
-    .type = layer->values});
+    .bn = batch_norm_of(layer, 1), .x = x, .moments = batch_norm_workspace(layer, work, MOMENTS),
+    .b = batch_norm_samples(layer), .type = layer->values});
 }
 
 /* The call's constants in backward: the count is that of the moments. */
@@ -225,7 +226,8 @@ static void batch_norm_backward_fixed(struct trm_layer *layer, const struct trm_
   if (dx)
     ops->batch_norm_backward(pass->device, &(struct trm_batch_norm_backward){
       .bn = norm, .x = x, .mean = p[MEAN].w, .square = p[VARIANCE].w, .w = p[GAIN].w, .bias = p[BIAS].w,
-      .relu = layer->fused.relu, .dy = dy, .sums = zeros, .dx = dx, .b = batch_norm_samples(layer), .type = layer->values});
+      .relu = layer->fused.relu, .dy = dy, .sums = zeros, .dx = dx, .b = batch_norm_samples(layer),
+      .type = layer->values});
 }
 
 static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,

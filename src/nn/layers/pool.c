@@ -83,7 +83,8 @@ static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pas
 {
   (void)work;
   pass->device->ops->avg_pool_forward(pass->device, &(struct trm_avg_pool_forward){
-    .window = *pool_window(layer), .x = x, .y = y, .planes = pool_planes(layer), .last = pool_last(layer), .type = layer->values});
+    .window = *pool_window(layer), .x = x, .y = y, .planes = pool_planes(layer), .last = pool_last(layer),
+    .type = layer->values});
 }
 
 static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const void *x, const void *y,
@@ -92,7 +93,8 @@ static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pa
   (void)x, (void)y, (void)work;
   if (dx)
     pass->device->ops->avg_pool_backward(pass->device, &(struct trm_avg_pool_backward){
-      .window = *pool_window(layer), .dy = dy, .dx = dx, .planes = pool_planes(layer), .last = pool_last(layer), .type = layer->values});
+      .window = *pool_window(layer), .dy = dy, .dx = dx, .planes = pool_planes(layer), .last = pool_last(layer),
+      .type = layer->values});
 }
 
 static struct trm_cost pool_cost(const struct trm_layer *layer)
