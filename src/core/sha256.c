@@ -9,6 +9,7 @@
 #ifdef __x86_64__
 #include <cpuid.h>
 #include <immintrin.h>
+#include <pthread.h>
 #endif
 
 #include "core/status.h"
@@ -97,11 +98,21 @@ __attribute__((target("sha,sse4.1"))) static void sha_add_blocks_native(uint32_t
   _mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(dchg, feba, 8));
 }
 
-static bool sha_has_instructions(void)
+static pthread_once_t sha_once = PTHREAD_ONCE_INIT;
+static bool sha_instructions;
+
+static void sha_look_for_instructions(void)
 {
   unsigned a, b, c, d;
 
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
+  sha_instructions = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
+}
+
+/* Asks the processor once: a virtual machine traps the instruction, which then takes longer than the hash of a line. */
+static bool sha_has_instructions(void)
+{
+  pthread_once(&sha_once, sha_look_for_instructions);
+  return sha_instructions;
 }
 #else
 #define sha_add_blocks_native sha_add_blocks_plain
