@@ -40,6 +40,7 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
   const float *a = host_random(na, 1), *b = host_random(nb, 2);
   float *c = host_random(nc, 3);
   double *want = trm_alloc(nc * sizeof(*want), "want"), *p = factors(device, a, na), *q = factors(device, b, nb);
+  const size_t q_row = tb ? 1 : ldb, q_column = tb ? ldb : 1;
   char text[96];
 
   for (size_t i = 0; i < nc; i++)
@@ -53,7 +54,7 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
       const double x = (double)alpha * (ta ? p[t * lda + i] : p[i * lda + t]);
 
       for (size_t j = 0; j < s.n; j++)
-        row[j] += x * (tb ? q[j * ldb + t] : q[t * ldb + j]);
+        row[j] += x * q[t * q_row + j * q_column];
     }
     if (beta == 0) /* C must not be read */
       for (size_t j = 0; j < s.n; j++)
