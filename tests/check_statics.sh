@@ -18,9 +18,9 @@ src/core/parallel.c parallel_number           # the same
 src/core/parallel.c parallel_key              # each thread has its own pool
 src/core/parallel.c parallel_once             # the same
 src/core/security.c process                   # keys are of the process: its ranks read the same files
-src/core/signature.c process                  # the same
 src/core/sha256.c sha_once                    # the processor's instructions
 src/core/sha256.c sha_instructions            # the same
+src/core/signature.c process                  # the same
 src/core/status.c abort_hook                  # how the process ends
 src/nn/layer.c layer_registered               # kinds of layers that the program has registered
 src/nn/layer.c layer_registered_count         # the same

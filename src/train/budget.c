@@ -5,7 +5,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* Shape of the warm-up products: factors that fill the buffers of the BLAS libraries, in 20 ms. */
+/* Shape of the warm-up products: factors that fill the buffers of the BLAS libraries, few rows of A. */
 enum { ROWS = 256, COLUMNS = 1024, INNER = 512 };
 
 /* Computes the products of a layer's step, so that threads and the BLAS library allocate their buffers before they are

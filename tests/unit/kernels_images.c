@@ -30,34 +30,6 @@ struct conv2d_want {
   double *value[4], *magnitude[4];     /* y, dx, dw, db */
 };
 
-/* Adds the terms of dy at y, which is row i, column j of unit n; at_image: the channels of n's group in x. */
-static void conv2d_terms_of(const struct trm_conv2d *how, const float *x, const float *w, double dy,
-                            struct conv2d_want *want, size_t y, size_t i, size_t j, size_t n, size_t at_image)
-{
-  const struct trm_window2d *o = &how->window;
-  const size_t in = how->channels / how->groups;
-  double *dx = want->value[1] + at_image, *dx_magnitude = want->magnitude[1] + at_image;
-  size_t at_w = n * in * o->kernel[0] * o->kernel[1];
-  double value = 0, magnitude = 0;
-  for (size_t c = 0; c < in; c++)
-    for (size_t p = 0; p < o->kernel[0]; p++)
-      for (size_t q = 0; q < o->kernel[1]; q++, at_w++) {
-        const size_t row = i * o->stride[0] + p - o->pad[0], column = j * o->stride[1] + q - o->pad[1];
-        if (row >= o->in[0] || column >= o->in[1]) /* unsigned: negative indices too */
-          continue;
-        const size_t at_x = (c * o->in[0] + row) * o->in[1] + column;
-        const double xs = (double)x[at_image + at_x], ws = (double)w[at_w];
-        value += xs * ws;
-        magnitude += fabs(xs * ws);
-        dx[at_x] += dy * ws;
-        dx_magnitude[at_x] += fabs(dy * ws);
-        want->value[2][at_w] += dy * xs;
-        want->magnitude[2][at_w] += fabs(dy * xs);
-      }
-  want->value[0][y] = value;
-  want->magnitude[0][y] = magnitude;
-}
-
 /* Sums all products x * w -> y in the order of the definition. */
 static void conv2d_terms(const struct trm_conv2d *how, const float *x, const float *w, const float *dy,
                          struct conv2d_want *want)
@@ -66,11 +38,24 @@ static void conv2d_terms(const struct trm_conv2d *how, const float *x, const flo
   const size_t in = how->channels / how->groups, out = how->units / how->groups;
   for (size_t y = 0; y < want->y; y++) {
     const size_t j = y % o->out[1], i = y / o->out[1] % o->out[0], n = y / o->out[1] / o->out[0] % how->units;
-    const size_t image = y / o->out[1] / o->out[0] / how->units;
-    want->value[3][n] += (double)dy[y];
-    want->magnitude[3][n] += fabs((double)dy[y]);
-    conv2d_terms_of(how, x, w, (double)dy[y], want, y, i, j, n,
-                    (image * how->channels + n / out * in) * o->in[0] * o->in[1]);
+    const size_t image = y / o->out[1] / o->out[0] / how->units, first = image * how->channels + n / out * in;
+    const double d = (double)dy[y];
+    size_t at_w = n * in * o->kernel[0] * o->kernel[1];
+    want->value[3][n] += d;
+    want->magnitude[3][n] += fabs(d);
+    for (size_t c = 0; c < in; c++)
+      for (size_t p = 0; p < o->kernel[0]; p++)
+        for (size_t q = 0; q < o->kernel[1]; q++, at_w++) {
+          const size_t row = i * o->stride[0] + p - o->pad[0], column = j * o->stride[1] + q - o->pad[1];
+          if (row >= o->in[0] || column >= o->in[1]) /* unsigned: negative indices too */
+            continue;
+          const size_t at[3] = {y, ((first + c) * o->in[0] + row) * o->in[1] + column, at_w};
+          const double x_at = (double)x[at[1]], w_at = (double)w[at_w], term[3] = {x_at * w_at, d * w_at, d * x_at};
+          for (int r = 0; r < 3; r++) {
+            want->value[r][at[r]] += term[r];
+            want->magnitude[r][at[r]] += fabs(term[r]);
+          }
+        }
   }
 }
 

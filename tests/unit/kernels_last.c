@@ -209,6 +209,8 @@ static int convolutions_with(int threads, enum trm_value_type type, struct resul
 
 void last_convolutions(void)
 {
+  if (on_other_device())
+    return;
   for (int type = TRM_VALUES_F32; type <= TRM_VALUES_BF16; type++) {
     struct results first[COUNT(cases)][3] = {{{.y = NULL}}};
     const int compared = convolutions_with(1, (enum trm_value_type)type, first);
@@ -301,6 +303,8 @@ static void pool_compare(struct trm_device *device, size_t i, enum trm_value_typ
 
 void last_pools(void)
 {
+  if (on_other_device())
+    return;
   for (int threads = 1; threads <= MOST_THREADS; threads++) {
     struct trm_device device;
     CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", TRM_MATMUL_F32, 0, threads), TRM_OK);
