@@ -13,24 +13,17 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/sanitizers.h"
 #include "core/status.h"
 #include "mpi/virtual_private.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FIBER_ADDRESS_SANITIZER
-#endif
-#if __has_feature(thread_sanitizer)
-#define FIBER_THREAD_SANITIZER
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(FIBER_ADDRESS_SANITIZER)
+#ifdef TRM_ADDRESS_SANITIZER
 #define FIBER_ASAN(call) call
 #include <sanitizer/asan_interface.h>
 #else
 #define FIBER_ASAN(call)
 #endif
-#if defined(__SANITIZE_THREAD__) || defined(FIBER_THREAD_SANITIZER)
+#ifdef TRM_THREAD_SANITIZER
 #define FIBER_TSAN(call) call
 #include <sanitizer/tsan_interface.h>
 #else
@@ -145,8 +138,7 @@ double virtual_random_delay(struct virtual_net *net)
 /* swapcontext saves the mask of signals, too, with a system call; the sanitizers know no other way. */
 static void fiber_swap(struct virtual_fiber *from, struct virtual_fiber *to)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(FIBER_ADDRESS_SANITIZER) || \
-  defined(FIBER_THREAD_SANITIZER)
+#if defined(TRM_ADDRESS_SANITIZER) || defined(TRM_THREAD_SANITIZER)
   swapcontext(&from->machine, &to->machine);
 #else
   if (_setjmp(from->place) != 0)

@@ -1,11 +1,12 @@
 #!/bin/bash
 # Every reader under libFuzzer with the address and undefined-behaviour sanitizers, two at a time. Needs clang, and
-# builds in ./build-fuzz. Not part of make check; .ci/run runs it, and make fuzz FUZZ_SECONDS=600.
+# builds in ./build-fuzz; FUZZ_BUILD: in this folder, which may be configured already. Not part of make check; .ci/run
+# runs it, and make fuzz FUZZ_SECONDS=600.
 #
 #   tests/fuzz.sh [SECONDS [READER...]]    SECONDS for each reader, 15 if not given
 #
-# Inputs that reach new code are kept in build-fuzz/corpus, and the next call begins with them. An input that shows a
-# fault is in build-fuzz/found; FUZZ_READER=READER FUZZ_FOLDER=/tmp build-fuzz/tests/fuzz/fuzz FILE repeats it.
+# Inputs that reach new code are kept in its corpus, and the next call begins with them. An input that shows a
+# fault is in its found; FUZZ_READER=READER FUZZ_FOLDER=/tmp build-fuzz/tests/fuzz/fuzz FILE repeats it.
 set -u
 . "$(dirname "$0")/lib.sh"
 seconds=${1:-15}
@@ -13,7 +14,7 @@ shift $(($# > 0))
 readers=("$@")
 [ $# -gt 0 ] || readers=(dataset checkpoint encrypted safetensors rows text settings model run)
 top=$(realpath "$top_srcdir")
-build=$top/build-fuzz
+build=$(realpath -m "${FUZZ_BUILD:-$top/build-fuzz}")
 
 command -v clang > /dev/null || skip "no clang"
 echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |

@@ -60,6 +60,7 @@ libtrireme_la_SOURCES += \
 	src/core/random_permute_simd.h \
 	src/core/random_permute.c \
 	src/core/recordings.c \
+	src/core/sanitizers.h \
 	src/core/secret_key.c \
 	src/core/secret_key.h \
 	src/core/security.c \

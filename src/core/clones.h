@@ -4,8 +4,10 @@
  * another name, and makes it global. */
 #pragma once
 
+#include "core/sanitizers.h"
+
 #if defined(__has_attribute) && defined(__x86_64__) && defined(__gnu_linux__) && !defined(__AVX512F__)
-#if __has_attribute(target_clones) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if __has_attribute(target_clones) && !defined(TRM_ADDRESS_SANITIZER) && !defined(TRM_THREAD_SANITIZER)
 #if __GNUC__ >= 12 && !defined(__clang__)
 /* gcc needs AVX512BW to vectorize loops over values of 16 and 32 bits, and has no other name for a clone with it */
 #define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))

@@ -13,7 +13,9 @@
 #include <random>
 #include <vector>
 
-#ifdef __SANITIZE_ADDRESS__
+#include "core/sanitizers.h"
+
+#ifdef TRM_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define SWITCH_STARTS(fake, stack, bytes) __sanitizer_start_switch_fiber(fake, stack, bytes)

@@ -28,9 +28,10 @@
 #include <random>
 #include <vector>
 
+#include "core/sanitizers.h"
 #include "cuda/emulator.h"
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef TRM_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(memory, bytes) ((void)0)

@@ -11,6 +11,7 @@
 #include "blas/blas.h"
 #include "core/memory.h"
 #include "core/random.h"
+#include "core/sanitizers.h"
 #include "core/status.h"
 #include "kernels/kernels.h"
 #include "support/pretend_device.h"
@@ -18,7 +19,7 @@
 #define MAX_ARRAYS 20000 /* arrays per run */
 #define OTHER_DEVICE 8   /* tolerances of a device of TRM_TEST_DEVICE, in those of the CPU */
 /* Where each access is checked and takes long: each second run. */
-#ifdef __SANITIZE_ADDRESS__
+#ifdef TRM_ADDRESS_SANITIZER
 #define RUN_STEP 2
 #else
 #define RUN_STEP 1
