@@ -5,15 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/sanitizers.h"
-
-#ifdef TRM_ADDRESS_SANITIZER
-#include <sanitizer/lsan_interface.h>
-#define ALLOW_LEAKS() __lsan_disable()
-#else
-#define ALLOW_LEAKS() ((void)0)
-#endif
-
 /* Runs `work` in a child whose stderr is ends[1]; returns what is read from ends[0] and the exit status. */
 static inline int child_read(void (*work)(void), const int ends[2], char *text, size_t capacity)
 {
@@ -25,7 +16,6 @@ static inline int child_read(void (*work)(void), const int ends[2], char *text, 
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
     close(ends[1]);
-    ALLOW_LEAKS(); /* a process that ends in the middle of its work frees nothing */
     work();
     fflush(stderr);
     _exit(0);
