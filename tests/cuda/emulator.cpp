@@ -119,7 +119,7 @@ private:
   fiber caller = {};
   std::vector<std::unique_ptr<fiber>> fibers;
   std::vector<fiber *> idle, ready; /* without a thread; whose thread can go on */
-  fiber *running = &caller, *left = nullptr;
+  fiber *running = &caller;
   std::vector<int> order; /* of the threads */
   int started = 0, done = 0, threads = 0;
   std::vector<fiber *> waiting; /* at the barrier */
