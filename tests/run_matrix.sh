@@ -4,7 +4,7 @@
 #
 #   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_LIMIT: seconds per rank count (240);
 #                                          TRM_TEST_RANKS: those of a program's rank counts that are among these, if any
-#                                          TRM_TEST_ALL=1: more rank counts
+#                                          TRM_TEST_ALL: 1, or names of programs: these have more rank counts
 set -u
 program=$1
 more=
@@ -25,7 +25,7 @@ case ${program##*/} in
   test_sync | test_sync_lanes | test_sync_state | test_muon) ranks="1 2 3 5" more="4 6 9" ;;
   *) exec "$@" ;;
 esac
-[ -z "${TRM_TEST_ALL:-}${TRM_TEST_RANKS:-}" ] || ranks="$ranks $more"
+case " ${TRM_TEST_ALL:-} ${TRM_TEST_RANKS:+1 }" in *" 1 "* | *" ${program##*/} "*) ranks="$ranks $more" ;; esac
 for n in ${TRM_TEST_RANKS:-}; do
   case " $ranks " in *" $n "*) chosen="${chosen-} $n" ;; esac
 done
