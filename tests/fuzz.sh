@@ -5,8 +5,8 @@
 #
 #   tests/fuzz.sh [SECONDS [READER...]]    SECONDS for each reader, 15 if not given
 #
-# Inputs that reach new code are kept in its corpus, and the next call begins with them. An input that shows a
-# fault is in its found; FUZZ_READER=READER FUZZ_FOLDER=/tmp build-fuzz/tests/fuzz/fuzz FILE repeats it.
+# Inputs that reach new code are kept in that folder's corpus/, and the next call begins with them. An input that shows
+# a fault is in found/; FUZZ_READER=READER FUZZ_FOLDER=/tmp build-fuzz/tests/fuzz/fuzz FILE repeats it.
 set -u
 . "$(dirname "$0")/lib.sh"
 seconds=${1:-15}
