@@ -1,7 +1,7 @@
 #!/bin/bash
 # Starts a test of make check. With make -j several run at a time, but those that measure how long something takes, or
-# whose results depend most on the order of the ranks, run alone; they are the last scripts of the list, so that no other
-# script waits for them.
+# whose results depend most on the order of the ranks, run alone; they are the last scripts of the list, so that no
+# other script waits for them.
 #
 #   turns.sh COMMAND... TEST    without flock all run at once, as make says
 command -v flock > /dev/null || exec "$@"
