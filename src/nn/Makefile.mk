@@ -31,9 +31,13 @@ libtrireme_la_SOURCES += \
 	src/nn/lora.h \
 	src/nn/loss.c \
 	src/nn/model.c \
+	src/nn/model_bind.c \
+	src/nn/model_freeze.c \
 	src/nn/model_loss.c \
+	src/nn/model_parameters.c \
 	src/nn/model_pass.c \
 	src/nn/model_pass.h \
+	src/nn/model_private.h \
 	src/nn/model_text.c \
 	src/nn/model_text.h \
 	src/nn/model_train.c \

@@ -10,9 +10,9 @@ enum pass_phase { FORWARD, RECOMPUTE, BACKWARD };
 /* Returns TRM_FAILED if the model is not ready for the pass. */
 int pass_check(const struct trm_model *model, const struct trm_pass *pass);
 
-/* Returns the array at an offset of the plan. */
 /* The flat array of the weights in use; NULL: nothing is trained in this part. */
 float *pass_weights_in_use(const struct trm_model *model);
+/* Returns the array at an offset of the plan. */
 void *pass_array(const struct trm_model *model, size_t offset);
 /* Returns the output of a layer that layer `reader` reads, or the batch. */
 const void *pass_value(const struct trm_model *model, const struct trm_pass *pass, int reader, int layer,

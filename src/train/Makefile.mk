@@ -28,6 +28,7 @@ libtrireme_la_SOURCES += \
 	src/train/lanes.c \
 	src/train/local_state.c \
 	src/train/local_state.h \
+	src/train/setup.c \
 	src/train/shares.c \
 	src/train/shares.h \
 	src/train/slowdown.c \

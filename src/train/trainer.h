@@ -294,7 +294,7 @@ int trainer_forward_backward(struct trainer *t, const struct trainer_pass_rows *
 void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
 /* Sets the rows [*from, *to) of so many that this rank computes: its shard (step.c). */
 void trainer_shard(const struct trainer *t, size_t rows, size_t *from, size_t *to);
-/* Returns the maximum number of rows of a pass on the ranks that compute a shard of each batch (train.c). */
+/* Returns the maximum number of rows of a pass on the ranks that compute a shard of each batch (setup.c). */
 size_t trainer_max_rows(const struct trainer *t, int shard);
 /* Returns 1 / the rows over which a gradient of a batch of so many rows is a mean: all, or with local steps those of
  * the replica; 0: there are none (step.c). */
@@ -328,6 +328,15 @@ void trainer_measures_end(struct trainer *t);
 uint64_t trainer_snapshots_begin(struct trainer *t, uint64_t end);
 void trainer_snapshots_see(struct trainer *t, uint64_t batch);
 int trainer_snapshots_end(struct trainer *t);
+
+/* Set-up of a run (setup.c), collective. set_up: data, model, method, memory, and the weights or a checkpoint.
+ * has_finished: the run has finished before: its results are in the run directory, and no step is left to make; a batch
+ * system may start such a job again. begin: opens the run directory and logs what will be trained. tear_down: closes
+ * what these have opened, also after a failure. */
+int trainer_set_up(struct trainer *t);
+bool trainer_has_finished(const struct trainer *t);
+int trainer_begin(struct trainer *t);
+void trainer_tear_down(struct trainer *t);
 
 /* Returns true if no step is left to make: all are done, or the run has stopped early. */
 bool trainer_is_complete(const struct trainer *t);

@@ -14,7 +14,7 @@ mutation 'stop_delta ignored' src/train/epochs.c 's/ - t->options->train\.stop_d
 mutation 'epochs: drop_last ignored at the end' src/train/epochs.c \
   's/left == 0 \|\| \(t->options->data\.drop_last && left < \(size_t\)t->options->train\.batch\)/left == 0/' \
   test_trainer 1
-mutation 'epochs: counted from the steps of a smaller set' src/train/train.c \
+mutation 'epochs: counted from the steps of a smaller set' src/train/setup.c \
   's/rows \/ batch : \(rows \+ batch - 1\) \/ batch/rows \/ batch : rows \/ batch/' test_trainer 1
 mutation 'epochs: loss summed over the whole run' src/train/step.c \
   's/if \(t->position == 0\)$/if (t->samples == 0)/' test_trainer 1
