@@ -215,7 +215,7 @@ static int setup_create_strategy(struct trainer *t)
   return setup_check_combinations(t);
 }
 
-static void setup_log_setup(const struct trainer *t)
+static void setup_log(const struct trainer *t)
 {
   const double mb = 1.0 / (1 << 20);
   trm_info("%s", strlen(t->full_model.text) > 400 ? t->options->model : t->full_model.text); /* a preset is shorter */
@@ -409,7 +409,7 @@ int trainer_begin(struct trainer *t)
   trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);
   trm_budget_first_step(&t->budget, &t->model);
   TRM_CHECK(setup_plan_gathering(t));
-  setup_log_setup(t);
+  setup_log(t);
   return TRM_OK;
 }
 
