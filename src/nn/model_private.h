@@ -7,8 +7,8 @@
 /* Marks the layers with adapters as frozen, and what the pattern of model.freeze names. TRM_USAGE: it names nothing,
  * or leaves nothing to train. */
 int model_freeze(struct trm_model *model, const char *text);
-/* Allocates the frozen values, and room for gradients that nobody reads, unless there is some. The model has a device and owns
- * them. */
+/* Allocates the frozen values, and room for gradients that nobody reads, unless there is some. The model has a
+ * device, and owns them. */
 int model_alloc_frozen(struct trm_model *model);
 void model_free_frozen(struct trm_model *model);
 
