@@ -6,7 +6,7 @@
 #include "core/status.h"
 
 /* Shape of the warm-up products: factors that fill the buffers of the BLAS libraries, few rows of A. */
-enum { ROWS = 256, COLUMNS = 1024, INNER = 512 };
+enum { ROWS = 16, COLUMNS = 1024, INNER = 512 };
 
 /* Computes the products of a layer's step, so that threads and the BLAS library allocate their buffers before they are
  * measured: twice, since an allocator may keep the memory of the first ones, and give the others more. */
