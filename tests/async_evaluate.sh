@@ -5,6 +5,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 1200 100
 cat > config.yaml << 'EOT'
 model: mlp 784-16-10 gelu

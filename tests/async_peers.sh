@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 4000 500
 cat > config.yaml << 'END'
 model: mlp 784-32-10 gelu

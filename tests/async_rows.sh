@@ -6,6 +6,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 cat > config.yaml << 'EOT'
 model: linear 1 bias=no init=xavier
 train: {epochs: 1, batch: 24, loss: hinge}

@@ -5,6 +5,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 2000 500
 cat > config.yaml << 'EOT'
 model: mlp 784-32-10 gelu

@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 40000 100
 cat > config.yaml << 'EOT'
 model: mlp 784-8-10

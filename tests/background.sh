@@ -5,6 +5,7 @@ set -u
 . "$(dirname "$0")/lib.sh"
 find_faults
 scratch
+openblas_only
 digits 200 20
 cat > config.yaml << 'EOT'
 model: mlp 784-8-10

@@ -5,6 +5,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 600 32
 layer="linear 784 | gelu" # eight equal layers, and a small one
 model="$layer | $layer | $layer | $layer | $layer | $layer | $layer | $layer | linear 10"

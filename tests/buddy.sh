@@ -8,6 +8,7 @@ set -u
 . "$(dirname "$0")/hosts_lib.sh"
 isolate "$@"
 scratch
+openblas_only
 mount -t tmpfs -o size=64m tmpfs /dev/shm || fail "no memory for this test"
 digits 2000 100
 cat > config.yaml << 'EOT'

@@ -3,6 +3,7 @@
 # reason; the guide lists the same rows.
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 2000 100
 printf '1 1:0.5 3:1\n-1 2:1\n1 1:1 2:0.25\n-1 3:2\n' > good.libsvm
 "$TRIREME" data import libsvm good.libsvm --out sparse.h5 > import.log 2>&1 || fail "data import libsvm"

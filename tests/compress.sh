@@ -3,6 +3,7 @@
 # the bytes that the guide states; a resumed run is the undisturbed one, bit for bit.
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 4000 1000
 cat > config.yaml << 'END'
 model: mlp 784-64-10 relu

@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 TRIREME=$(realpath "$TRIREME")
 "$TRIREME" key make key > log 2>&1 || { grep -q 'no libsodium' log && skip "no libsodium"; cat log; fail "key make"; }
 "$TRIREME" key make other > /dev/null 2>&1

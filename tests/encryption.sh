@@ -5,6 +5,7 @@ set -u
 . "$(dirname "$0")/lib.sh"
 TRIREME=$(realpath "$TRIREME")
 scratch
+openblas_only
 if ! "$TRIREME" key make key > log 2>&1; then
   grep -q 'no libsodium' log || { cat log; fail "key make"; }
   "$TRIREME" data make digits --out=e.h5 --security.key=file:key > log 2>&1

@@ -4,6 +4,7 @@
 set -u
 . "$top_srcdir/tests/lib.sh"
 scratch
+openblas_only
 python=${PYTHON:-python3}
 digits 400 100
 train=("--model=mlp 784-16-10 relu" --data.file=digits.h5 --data.validation=0.1 --train.batch=20 --log.every=5

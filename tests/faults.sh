@@ -9,6 +9,7 @@ set -u
 every=${TRM_FAULTS_EVERY:-12} options=("$@")
 find_faults
 scratch
+openblas_only
 digits 200 20
 cat > config.yaml << 'EOT'
 model: mlp 784-8-10

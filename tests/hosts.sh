@@ -7,6 +7,7 @@ set -u
 . "$(dirname "$0")/hosts_lib.sh"
 isolate "$@"
 . "$(dirname "$0")/layouts_lib.sh"
+openblas_only
 start_hosts 4
 limit_hosts 1gbit
 

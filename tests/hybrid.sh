@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/layouts_lib.sh"
+openblas_only
 
 # cell MODEL RANKS NAME OPTION...: batches of 50 rows, the last one of an epoch has 40 (digits) or fewer
 cell() {

@@ -2,6 +2,7 @@
 # Imports of csv and libsvm files by several ranks: the digest of one rank, the error of one rank, nothing left behind.
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 all_cases && ranks="2 3 4 9" || ranks="2 3"
 
 # import N FORMAT FILE FLAG...: imports by N ranks to NUMBER.h5, the messages to NUMBER.log

@@ -17,6 +17,7 @@ if [ -z "${OWN_SHM-}" ]; then # shared memory of its own, in which no other test
 fi
 script=$(realpath "${0%.sh}_job.sh")
 scratch
+openblas_only
 digits 300 30
 cat > config.yaml << 'EOT'
 model: mlp 784-8-10

@@ -9,6 +9,7 @@ set -u
 isolate "$@"
 kills=${1-3}
 scratch
+openblas_only
 start_hosts 2
 digits 300 30
 cat > config.yaml << 'EOT'

@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/layouts_lib.sh"
+openblas_only
 
 layouts=(
   "1"

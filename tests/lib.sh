@@ -60,6 +60,9 @@ scratch() {
   work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT && cd "$work" || exit 99
   export OMP_NUM_THREADS=1
 }
+# openblas_only: for scripts of many short runs that are not about products. oneDNN generates its kernels for AVX-512 in
+# each process, which takes as long as such a run; without them OpenBLAS computes all products in float32.
+openblas_only() { export DNNL_MAX_CPU_ISA=AVX2; }
 # digits TRAIN TEST: writes rendered digits to digits.h5
 digits() {
   "$TRIREME" data make digits --out digits.h5 --train="$1" --test="$2" --seed=7 > make.log 2>&1 ||

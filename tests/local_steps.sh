@@ -6,6 +6,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 1200 200
 cat > config.yaml << 'EOC'
 model: mlp 784-16-10 gelu

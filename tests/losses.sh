@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 awk 'BEGIN { srand(5); print "a,b,c,kind"
   for (i = 0; i < 400; i++) { k = int(rand() ^ 3 * 4); print (rand() + k / 3) "," (rand() - k / 4) "," rand() ",k" k } }' > kinds.csv
 "$TRIREME" data import csv kinds.csv --test-part=0.25 --out=kinds.h5 > log 2>&1 || { cat log; fail "data import csv"; }

@@ -7,6 +7,7 @@ set -u
 . "$(dirname "$0")/hosts_lib.sh"
 isolate "$@"
 scratch
+openblas_only
 start_hosts 2
 digits 4000 100
 cat > config.yaml << 'EOT'

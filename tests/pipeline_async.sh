@@ -5,6 +5,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 1334 100
 # 1201 training rows, 133 for validation: 26 steps per epoch; the last batch has one row, so micro-batches are empty
 cat > config.yaml << 'EOF'

@@ -2,6 +2,7 @@
 # Files of a run are its user's alone, or run.group's; the audit log has a line for each event, and every change shows.
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 umask 022
 digits 600 60
 cat > config.yaml << 'END'

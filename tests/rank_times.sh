@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 960 96
 cat > config.yaml << 'EOT'
 model: mlp 784-16-16-10 relu

@@ -3,6 +3,7 @@
 # methods with a parameter server, with and without shared memory. Another order, and a damaged record, are noticed.
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 400 100
 cat > config.yaml << 'YAML'
 model: mlp 784-12-10 tanh

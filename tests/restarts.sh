@@ -6,6 +6,7 @@ set -u
 . "$(dirname "$0")/lib.sh"
 find_faults
 scratch
+openblas_only
 export SHM=/dev/shm/mpich_shar_tmp$$
 trap 'rm -rf "$work" "$SHM".*; kill $holder' EXIT
 (until [ -e "$SHM.held" ]; do sleep 0.1; done; exec sleep 60 < "$SHM.held") & holder=$!

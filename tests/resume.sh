@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 600 60
 cat > config.yaml << 'EOT'
 model: linear 16 | tanh | dropout 0.2 | linear 10

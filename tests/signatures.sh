@@ -5,6 +5,7 @@ set -u
 . "$(dirname "$0")/lib.sh"
 TRIREME=$(realpath "$TRIREME")
 scratch
+openblas_only
 "$TRIREME" key make key --sign > log 2>&1 || { grep -q 'no libsodium' log && skip "needs libsodium"; fail "$(cat log)"; }
 "$TRIREME" key make other --sign > /dev/null 2>&1
 [ "$(stat -c %a key) $(grep -c . key.pub)" = "600 1" ] || fail "the pair of keys"

@@ -5,6 +5,7 @@ set -u
 . "$(dirname "$0")/lib.sh"
 : "${MISMATCH:=$(dirname "$TRIREME")/tests/support/mismatch}"
 scratch
+openblas_only
 digits 4000 100
 cat > config.yaml << 'EOT'
 model: mlp 784-8-10

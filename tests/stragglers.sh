@@ -5,6 +5,7 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 export OMP_NUM_THREADS=1
 
 "$TRIREME" data make digits --out d.h5 --train 320 --test 64 >/dev/null || exit 1

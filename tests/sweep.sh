@@ -6,6 +6,7 @@ set -u
 . "$(dirname "$0")/lib.sh"
 TRIREME=$(realpath "$TRIREME")
 scratch
+openblas_only
 digits 400 100
 cat > config.yaml << 'EOF'
 model: mlp 784-16-10 relu

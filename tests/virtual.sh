@@ -3,6 +3,7 @@
 # real network where they do not depend on time; resumed runs; times; outages; refusals.
 . "$(dirname "$0")/lib.sh"
 scratch
+openblas_only
 digits 800 200
 cat > config.yaml << 'YAML'
 model: mlp 784-24-10 tanh

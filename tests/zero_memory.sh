@@ -45,7 +45,7 @@ stand_still() {
 watched() {
   local ranks=$1 limit=$2 model=$3 rank job now own all ids
   shift 3
-  resident=0 part=0 addresses=0 status=0
+  resident=0 part=0 addresses=0 anonymous=0 files=0 shared=0 status=0
   rm -f rank.*
   # shellcheck disable=SC2016 # that shell expands it
   launch "$ranks" bash -c 'ulimit -v "$1"; shift; echo > rank.$$; exec "$@"' rank "$limit" "$TRIREME" train \
@@ -61,6 +61,9 @@ watched() {
       [ "$rank/exe" -ef "$TRIREME" ] || continue
       look resident VmHWM "$rank/status"
       look addresses VmPeak "$rank/status"
+      look anonymous RssAnon "$rank/status"
+      look files RssFile "$rank/status"
+      look shared RssShmem "$rank/status"
       [[ "$*" == *share=node* ]] || continue
       own=0
       look own Pss "$rank/smaps_rollup"
@@ -97,18 +100,24 @@ four_addresses=0
 for share in none node; do
   [ $share = none ] || all_cases || continue
   zero=(--parallel.zero=3 "--parallel.share=$share")
-  steps=200 # two would end between two looks at it
-  watched 4 unlimited "$small" "${zero[@]}"
-  trained "a small model on four ranks, ${zero[*]}"
-  steps=2
-  four=$([ $share = none ] && echo $resident || echo $part)
-  watched 4 unlimited "$large" "${zero[@]}"
-  trained "four ranks, ${zero[*]}"
-  four=$(($([ $share = none ] && echo $resident || echo $part) - four))
-  [ $share = node ] || four_addresses=$addresses
-  # less than a fifth is impossible: a failed measurement
-  [ $four -gt $((whole / 5)) ] && [ $four -le $((whole * 30 / 100 + unit)) ] ||
-    fail "four ranks, ${zero[*]}: $four KiB per rank of $whole KiB of parameters, gradients and states"
+  # Once in some forty runs the difference was 5 MiB larger, on a machine whose other work took a third of the cores. What
+  # a layout needs is the least that it takes.
+  for attempt in 1 2; do
+    steps=200 # two would end between two looks at it
+    watched 4 unlimited "$small" "${zero[@]}"
+    trained "a small model on four ranks, ${zero[*]}"
+    steps=2
+    four=$([ $share = none ] && echo $resident || echo $part) kinds="$anonymous $files $shared"
+    watched 4 unlimited "$large" "${zero[@]}"
+    trained "four ranks, ${zero[*]}"
+    four=$(($([ $share = none ] && echo $resident || echo $part) - four))
+    [ $share = node ] || four_addresses=$addresses
+    # less than a fifth is impossible: a failed measurement
+    [ $four -gt $((whole / 5)) ] && [ $four -le $((whole * 30 / 100 + unit)) ] && break
+    echo "anonymous, files', shared memory: the small model $kinds KiB, the large one $anonymous $files $shared KiB"
+    [ $attempt = 1 ] ||
+      fail "four ranks, ${zero[*]}: $four KiB per rank of $whole KiB of parameters, gradients and states"
+  done
   pass "four ranks, ${zero[*]}: $four KiB per rank, $((1000 * four / whole)) thousandths of $whole KiB"
 done
 
