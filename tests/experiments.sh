@@ -7,14 +7,30 @@ TRIREME=$(realpath "$TRIREME")
 export TRIREME
 from=$(cd "$top_srcdir/experiments" && pwd)
 scratch
+openblas_only
+# short FOLDER: an experiment's short form, and a run of it repeated; what it says is in its log
+short() {
+  local name=${1##*/} run
+  timeout -k 10 300 bash "$1/run.sh" --short > "$name.log" 2>&1 || return
+  run=$(find "runs/$name-short" -name record.json | sort | head -1)
+  [ -z "$run" ] || timeout -k 10 120 "$TRIREME" repeat "${run%/*}" --dir="$name-repeated" >> "$name.log" 2>&1 || return
+  echo "$(grep -c '^holds' "$name.log") relations${run:+, a run repeated}" > "$name.done"
+}
+# two at a time, since many of their runs have one thread
+folders=()
 for folder in "$from"/*/; do
   folder=${folder%/}
-  [ -e "$folder/expected.json" ] || continue
-  timeout -k 10 300 bash "$folder/run.sh" --short > log 2>&1 || { cat log; fail "${folder##*/}"; }
-  run=$(find "runs/${folder##*/}-short" -name record.json | sort | head -1)
-  [ -z "$run" ] || timeout -k 10 120 "$TRIREME" repeat "${run%/*}" --dir=repeated --overwrite > repeat.log 2>&1 ||
-    { cat repeat.log; fail "${folder##*/}: $run"; }
-  pass "${folder##*/}: $(grep -c '^holds' log) relations${run:+, a run repeated}"
+  [ ! -e "$folder/expected.json" ] || folders+=("$folder")
+done
+for folder in "${folders[@]}"; do
+  short "$folder" &
+  [ "$(jobs -pr | wc -l)" -lt 2 ] || wait -n
+done
+wait
+for folder in "${folders[@]}"; do
+  name=${folder##*/}
+  [ -e "$name.done" ] || { cat "$name.log"; fail "$name"; }
+  pass "$name: $(cat "$name.done")"
 done
 # A relation that does not hold, a row that is not there, and a metric that is not there are failures.
 mkdir -p wrong/main
