@@ -55,8 +55,8 @@ kill_one() {
   if ! grep -q -e 'EXIT CODE' -e 'run: restart' "$dir.log"; then # the rank had ended, and the launcher not yet seen it
     return 1
   fi
-  # of a run whose results are written nothing is left to do, and the launcher alone speaks. In a job's start the launcher
-  # may write to a host's proxy that has just ended: SIGPIPE, status 141, ends it without a word.
+  # Of a run whose results are written nothing is left to do, and the launcher alone speaks. In a job's start the
+  # launcher may write to a host's proxy that has just ended: SIGPIPE, status 141, ends it without a word.
   lines=$(grep '^trireme' "$dir.log" | grep -v 'warning: parallel.threads: ') # more ranks than a host's cores
   [[ $lines =~ ^('trireme: warning: run: restart 1 of 1 in 1 s: the job was cut off in '[^$'\n']*)?$ ]] &&
     { [ "$(grep -c 'EXIT CODE: 9' "$dir.log")" = 1 ] || grep -q 'status 141 of ' "$dir.log"; } ||
