@@ -100,8 +100,8 @@ four_addresses=0
 for share in none node; do
   [ $share = none ] || all_cases || continue
   zero=(--parallel.zero=3 "--parallel.share=$share")
-  # Once in some forty runs the difference was 5 MiB larger, on a machine whose other work took a third of the cores. What
-  # a layout needs is the least that it takes.
+  # Once the difference was 5 MiB larger, for an unknown reason, on a machine that was busy otherwise. What a layout needs
+  # is the least that it takes.
   for attempt in 1 2; do
     steps=200 # two would end between two looks at it
     watched 4 unlimited "$small" "${zero[@]}"
