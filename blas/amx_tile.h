@@ -17,6 +17,13 @@
 enum { EDGE = 16, DEPTH = 32, TILE = EDGE * DEPTH };
 enum { LINE = 64, SUMS = EDGE * EDGE }; /* bytes of a tile's row; sums in a tile */
 
+/* To be called between writing memory and the instructions that read tiles, or their configuration, from there: GCC
+ * does not know that these read it. */
+static inline void amx_tile_written(const void *memory)
+{
+  __asm__ volatile("" : : "r"(memory) : "memory");
+}
+
 /* Sets all of a thread's tile registers to 16 rows of 64 bytes. */
 static inline void amx_tile_configure(void)
 {
@@ -30,6 +37,7 @@ static inline void amx_tile_configure(void)
     tiles.bytes[i] = LINE;
     tiles.rows[i] = EDGE;
   }
+  amx_tile_written(&tiles);
   _tile_loadconfig(&tiles);
 }
 

@@ -15,6 +15,8 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/batch_norm_rows.c \
 	kernels/cpu/conv.c \
 	kernels/cpu/conv.h \
+	kernels/cpu/conv_amx.c \
+	kernels/cpu/conv_amx.h \
 	kernels/cpu/conv_avx2.c \
 	kernels/cpu/conv_avx512.c \
 	kernels/cpu/conv_kernel.h \

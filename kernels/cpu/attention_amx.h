@@ -187,7 +187,7 @@ CPU_INLINE void attention_amx_begin_zero(void)
 /* Adds the products of n blocks along k; each has the two tiles of 16 rows, or columns, behind one another. */
 CPU_INLINE void attention_amx_multiply(const union tile *a, size_t step_a, const union tile *b, size_t step_b, size_t n)
 {
-  __asm__ volatile("" ::: "memory"); /* the compiler does not know that tile loads read memory */
+  amx_tile_written(a);
   for (; n > 0; n--, a += step_a, b += step_b) {
     _tile_loadd(4, a, LINE);
     _tile_loadd(6, b, LINE);

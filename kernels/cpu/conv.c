@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "kernels/cpu/conv_amx.h"
 #include "kernels/cpu/conv_onednn.h"
 #include "kernels/cpu/conv_stage.h"
 #include "kernels/kernels.h"
@@ -594,7 +595,7 @@ static void conv_backward_weights(struct trm_device *device, const struct trm_co
       cpu_fill(device, call->db, 0, conv->units);
     return;
   }
-  if (conv_onednn_backward_weights(device, call))
+  if (conv_amx_backward_weights(device, call) || conv_onednn_backward_weights(device, call))
     return;
   if (conv->x_last || conv->y_last) {
     struct trm_conv2d_backward weights = *call;

@@ -119,9 +119,10 @@ static struct results convolution_run(struct trm_device *device, const struct co
   void *dy = last_transposed(it->dy, bytes, it->b, y_last ? it->conv.units : 1, y_last ? out : it->conv.units * out);
   device->ops->conv2d_forward(device, &(struct trm_conv2d_forward){
     .conv = it->conv, .x = x, .w = it->w, .bias = it->bias, .y = r.y, .b = it->b, .type = it->type});
-  device->ops->conv2d_backward(device, &(struct trm_conv2d_backward){
-    .conv = it->conv, .x = x, .w = it->w, .dy = dy, .dw = r.dw, .db = r.db, .dx = data ? r.dx : NULL, .b = it->b,
-    .type = it->type});
+  for (int beta = 0; beta <= 1; beta++)
+    device->ops->conv2d_backward(device, &(struct trm_conv2d_backward){
+      .conv = it->conv, .x = x, .w = it->w, .dy = dy, .beta = (float)beta, .dw = r.dw, .db = r.db,
+      .dx = data ? r.dx : NULL, .b = it->b, .type = it->type});
   trm_free(x);
   trm_free(dy);
   void *y = last_transposed(r.y, bytes, it->b, y_last ? out : 1, y_last ? it->conv.units : it->conv.units * out);
@@ -158,6 +159,9 @@ static const struct {
   {5, 3, 16, 9, 11, 3, 1, 1, 1},   {2, 1, 32, 12, 12, 5, 1, 0, 1}, {7, 16, 16, 10, 9, 3, 1, 1, 1},
   {4, 32, 64, 9, 9, 3, 2, 1, 1},   {3, 32, 48, 8, 8, 1, 2, 0, 1},  {40, 16, 32, 4, 4, 3, 1, 1, 1},
   {2, 64, 256, 6, 6, 3, 1, 1, 1}, /* the gradient of the weights of parts of the units */
+  {2, 64, 64, 40, 41, 3, 1, 1, 1}, /* and, on AMX, by parts of an image */
+  {3, 48, 80, 13, 11, 5, 2, 2, 1}, {9, 16, 48, 7, 3, 3, 1, 2, 1},  {4, 32, 16, 11, 12, 3, 3, 0, 1},
+  {2, 16, 16, 5, 6, 1, 1, 2, 1},
   {3, 4, 6, 7, 8, 3, 1, 1, 2}, /* oneDNN computes no groups here: by way of planes */
 };
 
