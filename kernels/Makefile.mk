@@ -17,6 +17,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/conv.h \
 	kernels/cpu/conv_amx.c \
 	kernels/cpu/conv_amx.h \
+	kernels/cpu/conv_amx_weights.c \
 	kernels/cpu/conv_avx2.c \
 	kernels/cpu/conv_avx512.c \
 	kernels/cpu/conv_kernel.h \

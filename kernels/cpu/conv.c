@@ -296,7 +296,7 @@ void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d_forwa
     .from = call->x,
     .to = call->y,
   };
-  if (call->b == 0 || conv_onednn_forward(device, call))
+  if (call->b == 0 || conv_amx_forward(device, call) || conv_onednn_forward(device, call))
     return;
   if (conv->x_last || conv->y_last) {
     conv_planes_forward(device, call);
@@ -402,7 +402,7 @@ static void conv_backward_data(struct trm_device *device, const struct trm_conv2
     .from = call->dy,
     .to = call->dx,
   };
-  if (conv_onednn_backward_data(device, call))
+  if (conv_amx_backward_data(device, call) || conv_onednn_backward_data(device, call))
     return;
   if (conv->x_last || conv->y_last) {
     struct trm_conv2d_backward data = *call;

@@ -1,21 +1,21 @@
-/* The gradient of a convolution's weights in bfloat16 on AMX (conv_amx.h), a sum over the positions of all images:
+/* Convolutions in bfloat16 on AMX: forward, and the gradient of the data (conv_amx.h).
  *
- *   dw[n][c][i][j] = sum over positions (y, x) of dy[y][x][n] * x[y s + i - pad][x s + j - pad][c]
+ * A band of an image's rows is copied with zeros around it. The channels are last, so the values that a row of the
+ * kernel takes are contiguous, KW C of them, and those of the next output position begin stride C values later: the 16
+ * rows of a tile are the windows of 16 successive positions, which overlap in memory. With as many zeros behind a row
+ * as before it, positions go on from one row of the output to the next, so that tiles are full whatever its width; what
+ * lies between two rows is computed in vain. With a stride, rows of one remainder modulo the stride follow one another.
  *
- * A first factor is a tile of 16 units with 32 positions, dy transposed; a second one 16 pairs of positions with 16
- * channels. Both are copied with so many zeros behind each row of positions that the input of position p for an element
- * (i, j) of the kernel is p + shift(i, j), across rows and images. Pairs begin at even positions in one copy of x and
- * at odd ones in another, so that every shift finds its tiles in one of them, in place. With a stride, x is divided
- * into planes: rows and columns of one remainder modulo the stride.
- *
- * The order of additions is fixed: by the images, not by the number of threads. */
+ * While a block of sums is multiplied, those of the block before are rounded and written, and rows for the next are
+ * copied: AMX computes beside the processor's other units. A sum runs over the rows of the kernel, 32 values at a time,
+ * in order: the results of an image depend on nothing else. The gradient of the data is the convolution of dy by the
+ * flipped kernel. */
 #include "kernels/cpu/conv_amx.h"
 
 #include "blas/amx.h"
 #include "blas/blas.h"
 
 #ifdef BLAS_AMX
-#include "core/memory.h"
 #include "kernels/cpu/conv.h"
 
 #ifdef __clang__
@@ -28,343 +28,246 @@
 
 #include "blas/amx_tile.h"
 
-/* Tasks, whatever the number of threads; units of one at least, so that x is not copied too often. */
-enum { TASKS = 16, TASK_UNITS = 64 };
-/* Pairs of a row of sums, at most. */
-enum { ROW = 5 };
-/* Values of a group of images or rows that are copied at a time: the copies fit the second cache. */
-#define GROUP_VALUES ((size_t)1 << 18)
+/* Tiles of a block of sums. */
+enum { TILES = 4 };
+/* Values of a band: it fits the second cache. */
+#define BAND_VALUES ((size_t)1 << 18)
 
-union tile {
-  trm_bf16 values[TILE];
-  float sums[SUMS];
-};
-
-struct weights {
-  const trm_bf16 *x, *dy; /* (B, H, W, C), (B, OH, OW, N) */
+struct images {
+  const trm_bf16 *from; /* (B, H, W, C) */
+  trm_bf16 *to;         /* (B, OH, OW, N) */
+  const float *bias;    /* (N); NULL: none */
+  const trm_bf16 *w;    /* (N, C, KH, KW); flipped: (C, N, KH, KW), for the gradient of the data */
+  bool flipped;
   struct trm_window2d window;
   size_t channels, units;
-  size_t set, sets;     /* units of a task, a multiple of 16 */
-  size_t chunk, chunks; /* images of a task */
-  size_t b;
-  size_t band, group;   /* output rows copied at a time; images, if those are all rows */
-  size_t line, rows;    /* positions of an output row, with the zeros; rows of an image or band, likewise */
-  size_t plane;         /* positions of a plane of x */
-  size_t steps;         /* tiles along the positions */
-  size_t taps, pairs;   /* KH KW; (block of channels, tap) */
-  size_t *shift;        /* (pairs): tiles of the even or odd copy begin at this value */
-  union tile *sums;     /* (chunks, N / 16, pairs) */
-  char *copies;         /* (threads, per_thread) */
-  size_t per_thread, copy; /* bytes; values of a copy of x */
-  float beta;
-  float *dw;
+  size_t line;          /* positions from an output row to the next */
+  size_t band, bands;   /* output rows of a band; of an image */
+  size_t plane;         /* rows of a plane: row r of a band is in plane r % stride */
+  size_t parts, depth;  /* parts of 32 values of a row of the kernel; of the whole kernel */
+  size_t *offset;       /* (depth): of a part from the first value of a position's window */
+  trm_bf16 *tiles;      /* (N / 16, depth) tiles */
+  trm_bf16 *staged;     /* (threads, per_thread) */
+  size_t per_thread;
 };
 
-/* -- copies */
+/* -- the kernel as tiles */
 
-/* Rows of images that are copied: those of image `first`, and of the next `images`. */
-struct part {
-  size_t first, images, row, rows;
-};
-
-/* A walk along the positions of images, from the row and column `first` on, `step` rows and columns at a time: runs of
- * values that there are, and of zeros. */
-struct walk {
-  const trm_bf16 *image; /* the first value of its row 0 and column 0 */
-  size_t images, size[2], values; /* images that are left; rows and columns of one; values of a position */
-  ptrdiff_t first[2];
-  size_t step[2], lines, line; /* lines of an image, and positions of a line */
-  size_t low, high;            /* positions of a line that there are */
-  size_t x, y;                 /* where the run ends */
-  const trm_bf16 *at;          /* the current position */
-  size_t next, left;           /* values to the next one, and positions of the run that are left */
-};
-
-static void conv_amx_walk(struct walk *it)
+/* Item: a tile. */
+static void conv_amx_kernel_body(const void *arguments, size_t low, size_t high)
 {
-  const ptrdiff_t step = (ptrdiff_t)it->step[1], before = it->first[1] < 0 ? -it->first[1] : 0,
-                  after = (ptrdiff_t)it->size[1] - it->first[1];
+  const struct images *it = arguments;
+  const size_t *kernel = it->window.kernel, taps = kernel[0] * kernel[1], values = kernel[1] * it->channels;
+  const size_t channel_step = it->flipped ? it->units * taps : taps,
+               unit_step = it->flipped ? taps : it->channels * taps;
 
-  it->low = (size_t)((before + step - 1) / step);
-  it->high = after > 0 ? conv_min((size_t)((after + step - 1) / step), it->line) : 0;
-}
+  for (size_t item = low; item < high; item++) {
+    const size_t unit = item / it->depth * EDGE, i = item % it->depth / it->parts, first = item % it->parts * DEPTH;
+    trm_bf16 rows[EDGE][DEPTH] = {{trm_bf16_round(0)}};
+    __m512i row[EDGE];
 
-static void conv_amx_next_run(struct walk *it)
-{
-  static const trm_bf16 zeros[DEPTH];
+    for (size_t k = 0; k < conv_min(DEPTH, values - first); k++) {
+      const size_t tap = i * kernel[1] + (first + k) / it->channels, channel = (first + k) % it->channels;
+      const trm_bf16 *from = it->w + channel * channel_step + (it->flipped ? taps - 1 - tap : tap);
 
-  if (it->x == it->line) {
-    it->x = 0;
-    if (++it->y == it->lines && it->images > 0) {
-      it->y = 0;
-      it->image += it->size[0] * it->size[1] * it->values;
-      it->images--;
+      for (size_t n = 0; n < EDGE; n++)
+        rows[n][k] = from[(unit + n) * unit_step];
     }
+    for (size_t n = 0; n < EDGE; n++)
+      row[n] = _mm512_loadu_si512(rows[n]);
+    amx_tile_store(it->tiles + item * TILE, row, true);
   }
-  const ptrdiff_t row = it->first[0] + (ptrdiff_t)(it->y * it->step[0]);
-  const bool is_row = it->images > 0 && row >= 0 && row < (ptrdiff_t)it->size[0];
-  const bool inside = is_row && it->x >= it->low && it->x < it->high;
-  const size_t end = inside ? it->high : is_row && it->x < it->low ? it->low : it->line;
-
-  it->at = zeros;
-  it->next = 0;
-  if (inside) {
-    const ptrdiff_t column = it->first[1] + (ptrdiff_t)(it->x * it->step[1]);
-
-    it->at = it->image + ((size_t)row * it->size[1] + (size_t)column) * it->values;
-    it->next = it->step[1] * it->values;
-  }
-  it->left = end - it->x;
-  it->x = end;
-}
-
-static inline __m512i conv_amx_take(struct walk *it, __mmask32 mask)
-{
-  if (it->left == 0)
-    conv_amx_next_run(it);
-  const __m512i values = _mm512_maskz_loadu_epi16(mask, it->at);
-
-  it->at += it->next;
-  it->left--;
-  return values;
-}
-
-/* Copies 32 units of dy, transposed, to (2, steps) tiles. */
-static void conv_amx_copy_dy(const struct weights *it, const struct part *part, size_t unit, union tile *to)
-{
-  const struct trm_window2d *o = &it->window;
-  const __mmask32 mask = amx_tile_mask(it->units - unit);
-  struct walk walk = {
-    .image = it->dy + (part->first * o->out[0] + part->row) * o->out[1] * it->units + unit,
-    .images = part->images, .size = {part->images > 1 ? o->out[0] : part->rows, o->out[1]}, .values = it->units,
-    .step = {1, 1}, .lines = it->rows, .line = it->line};
-
-  conv_amx_walk(&walk);
-  for (size_t t = 0; t < it->steps; t++) {
-    __m512i low[EDGE], high[EDGE];
-
-    for (size_t i = 0; i < EDGE; i++) {
-      const __m512i even = conv_amx_take(&walk, mask), odd = conv_amx_take(&walk, mask);
-
-      amx_tile_interleave(even, odd, &low[i], &high[i]);
-    }
-    amx_tile_store(to + t, low, true);
-    if (mask >> EDGE)
-      amx_tile_store(to + it->steps + t, high, true);
-  }
-}
-
-/* Copies 32 channels of a plane of x in pairs of positions: those that begin at even ones, and those at odd ones. */
-static void conv_amx_copy_plane(const struct weights *it, const struct part *part, size_t channel, size_t i, size_t j,
-                                trm_bf16 *even, trm_bf16 *odd)
-{
-  const struct trm_window2d *o = &it->window;
-  const size_t next = it->plane * o->stride[0] * o->stride[1] * EDGE; /* values of a block of channels */
-  const __mmask32 mask = amx_tile_mask(it->channels - channel);
-  struct walk walk = {
-    .image = it->x + part->first * o->in[0] * o->in[1] * it->channels + channel, .images = part->images,
-    .size = {o->in[0], o->in[1]}, .values = it->channels,
-    .first = {(ptrdiff_t)(i + part->row * o->stride[0]) - (ptrdiff_t)o->pad[0], (ptrdiff_t)j - (ptrdiff_t)o->pad[1]},
-    .step = {o->stride[0], o->stride[1]}, .lines = it->band < o->out[0] ? SIZE_MAX : it->rows, .line = it->line};
-
-  conv_amx_walk(&walk);
-  __m512i before = conv_amx_take(&walk, mask), low, high;
-  for (size_t p = 0; p < it->plane; p += 2, even += DEPTH, odd += DEPTH) {
-    const __m512i middle = conv_amx_take(&walk, mask), after = conv_amx_take(&walk, mask);
-
-    amx_tile_interleave(before, middle, &low, &high);
-    _mm512_storeu_si512(even, low);
-    if (mask >> EDGE)
-      _mm512_storeu_si512(even + next, high);
-    amx_tile_interleave(middle, after, &low, &high);
-    _mm512_storeu_si512(odd, low);
-    if (mask >> EDGE)
-      _mm512_storeu_si512(odd + next, high);
-    before = after;
-  }
-}
-
-static void conv_amx_copy_x(const struct weights *it, const struct part *part, trm_bf16 *to)
-{
-  const size_t *stride = it->window.stride;
-  const size_t next = it->plane * stride[0] * stride[1] * EDGE;
-
-  for (size_t channel = 0; channel < it->channels; channel += DEPTH)
-    for (size_t i = 0; i < stride[0]; i++)
-      for (size_t j = 0; j < stride[1]; j++) {
-        trm_bf16 *at = to + channel / EDGE * next + (i * stride[1] + j) * it->plane * EDGE;
-
-        conv_amx_copy_plane(it, part, channel, i, j, at, at + it->copy);
-      }
 }
 
 /* -- products */
 
-static inline void conv_amx_zero(void)
+/* Sums of a block that are multiplied while those of the block before are written. */
+struct sums {
+  const float *from; /* (positions, 16), and behind those the next 16 units' if there are 32 of them */
+  trm_bf16 *to;
+  size_t x, left;    /* place in its line of the next position, and positions that are left */
+  size_t wide;       /* blocks of 16 units */
+};
+
+/* Rounds the sums of `count` positions, and writes those that there are. */
+CPU_INLINE void conv_amx_write(const int wide, const struct images *it, struct sums *sums, size_t count)
+{
+  const size_t width = it->window.out[1], line = it->line, units = it->units;
+
+  for (count = conv_min(count, sums->left), sums->left -= count; count > 0; count--, sums->from += EDGE) {
+    if (sums->x < width) {
+      const __m512 low = _mm512_load_ps(sums->from);
+
+      if (wide == 1)
+        _mm256_storeu_si256((__m256i *)sums->to, (__m256i)_mm512_cvtneps_pbh(low));
+      else
+        _mm512_storeu_si512(sums->to, (__m512i)_mm512_cvtne2ps_pbh(_mm512_load_ps(sums->from + 2 * SUMS), low));
+      sums->to += units;
+    }
+    sums->x = sums->x + 1 == line ? 0 : sums->x + 1;
+  }
+}
+
+/* Sums (4 x 16 positions, 16 units). */
+static void conv_amx_tall(const struct images *it, const trm_bf16 *a, const trm_bf16 *b, struct sums *before)
+{
+  const size_t step = it->window.stride[1] * it->channels, row = step * sizeof *a,
+               count = conv_ceil_div(TILES * EDGE, it->depth);
+  struct sums sums = *before;
+
+  for (size_t k = 0; k < it->depth; k++, b += TILE) {
+    const trm_bf16 *at = a + it->offset[k];
+
+    _tile_loadd(6, b, LINE);
+    _tile_loadd(4, at, row);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, at + EDGE * step, row);
+    _tile_dpbf16ps(1, 5, 6);
+    _tile_loadd(4, at + 2 * EDGE * step, row);
+    _tile_dpbf16ps(2, 4, 6);
+    _tile_loadd(5, at + 3 * EDGE * step, row);
+    _tile_dpbf16ps(3, 5, 6);
+    conv_amx_write(1, it, &sums, count);
+  }
+}
+
+/* Sums (2 x 16 positions, 2 x 16 units). */
+static void conv_amx_square(const struct images *it, const trm_bf16 *a, const trm_bf16 *b, struct sums *before)
+{
+  const size_t step = it->window.stride[1] * it->channels, row = step * sizeof *a,
+               count = conv_ceil_div(2 * EDGE, it->depth);
+  const trm_bf16 *next = b + it->depth * TILE;
+  struct sums sums = *before;
+
+  for (size_t k = 0; k < it->depth; k++, b += TILE, next += TILE) {
+    const trm_bf16 *at = a + it->offset[k];
+
+    _tile_loadd(4, at, row);
+    _tile_loadd(6, b, LINE);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, next, LINE);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_loadd(5, at + EDGE * step, row);
+    _tile_dpbf16ps(1, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    conv_amx_write(2, it, &sums, count);
+  }
+}
+
+static void conv_amx_finish(const struct images *it, struct sums *sums)
+{
+  if (sums->wide == 1)
+    conv_amx_write(1, it, sums, sums->left);
+  else
+    conv_amx_write(2, it, sums, sums->left);
+}
+
+/* Sums begin with the bias of their unit. */
+static void conv_amx_begin(const float *bias, size_t wide)
+{
+  enum { SAME_ROW = 0 };
+  const float *next = wide == 2 ? bias + EDGE : bias;
+
+  amx_tile_written(bias);
+  _tile_loadd(0, bias, SAME_ROW);
+  _tile_loadd(1, bias, SAME_ROW);
+  _tile_loadd(2, next, SAME_ROW);
+  _tile_loadd(3, next, SAME_ROW);
+}
+
+static void conv_amx_begin_zero(void)
 {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  _tile_zero(4);
 }
 
-/* Adds the products of `steps` tiles to sums of 16 units and `pairs` pairs, which begin at 0 if `first`. */
-CPU_INLINE void conv_amx_row(const int pairs, bool first, const union tile *a, const trm_bf16 *x, const size_t *shift,
-                             size_t steps, union tile *sums)
+/* -- bands */
+
+/* A thread's band of an image, output rows [first, last), and the blocks of its sums. */
+struct band {
+  size_t image, first, last;
+  trm_bf16 *staged;
+  size_t row;         /* the next one to be copied */
+  struct sums before; /* not yet written */
+  float (*sums)[TILES][SUMS];
+  size_t blocks;
+};
+
+/* Copies rows of the band, those that positions before `end` read. The zeros at both ends are there. */
+static inline void conv_amx_stage(const struct images *it, struct band *band, size_t end)
 {
-  const trm_bf16 *b[ROW];
+  const struct trm_window2d *o = &it->window;
+  const size_t values = o->in[1] * it->channels, bytes = values * sizeof(trm_bf16);
+  const size_t line = conv_min((end - 1) / it->line, band->last - band->first - 1);
 
-  for (int i = 0; i < ROW; i++)
-    b[i] = x + shift[i < pairs ? i : 0];
-  if (first)
-    conv_amx_zero();
-  else {
-    _tile_loadd(0, sums, LINE);
-    if (pairs > 1)
-      _tile_loadd(1, sums + 1, LINE);
-    if (pairs > 2)
-      _tile_loadd(2, sums + 2, LINE);
-    if (pairs > 3)
-      _tile_loadd(3, sums + 3, LINE);
-    if (pairs > 4)
-      _tile_loadd(4, sums + 4, LINE);
-  }
-  for (size_t t = 0; t < steps; t++) {
-    _tile_loadd(5, a + t, LINE);
-    _tile_loadd(6, b[0] + t * TILE, LINE);
-    _tile_dpbf16ps(0, 5, 6);
-    if (pairs > 1) {
-      _tile_loadd(7, b[1] + t * TILE, LINE);
-      _tile_dpbf16ps(1, 5, 7);
-    }
-    if (pairs > 2) {
-      _tile_loadd(6, b[2] + t * TILE, LINE);
-      _tile_dpbf16ps(2, 5, 6);
-    }
-    if (pairs > 3) {
-      _tile_loadd(7, b[3] + t * TILE, LINE);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-    if (pairs > 4) {
-      _tile_loadd(6, b[4] + t * TILE, LINE);
-      _tile_dpbf16ps(4, 5, 6);
-    }
-  }
-  _tile_stored(0, sums, LINE);
-  if (pairs > 1)
-    _tile_stored(1, sums + 1, LINE);
-  if (pairs > 2)
-    _tile_stored(2, sums + 2, LINE);
-  if (pairs > 3)
-    _tile_stored(3, sums + 3, LINE);
-  if (pairs > 4)
-    _tile_stored(4, sums + 4, LINE);
-}
+  for (; band->row < line * o->stride[0] + o->kernel[0]; band->row++) {
+    const size_t place = band->row % o->stride[0] * it->plane + band->row / o->stride[0];
+    const size_t row = band->first * o->stride[0] + band->row - o->pad[0]; /* below 0: a large number */
+    trm_bf16 *to = band->staged + (place * it->line * o->stride[1] + o->pad[1]) * it->channels;
 
-/* The same of 2 x 16 units and 2 pairs. */
-static void conv_amx_square(bool first, const union tile *a, const trm_bf16 *x, const size_t *shift, size_t steps,
-                            union tile *sums, size_t pairs)
-{
-  const trm_bf16 *b[] = {x + shift[0], x + shift[1]};
-
-  if (first)
-    conv_amx_zero();
-  else {
-    _tile_loadd(0, sums, LINE);
-    _tile_loadd(1, sums + 1, LINE);
-    _tile_loadd(2, sums + pairs, LINE);
-    _tile_loadd(3, sums + pairs + 1, LINE);
-  }
-  for (size_t t = 0; t < steps; t++) {
-    _tile_loadd(4, a + t, LINE);
-    _tile_loadd(6, b[0] + t * TILE, LINE);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b[1] + t * TILE, LINE);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, a + steps + t, LINE);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, sums, LINE);
-  _tile_stored(1, sums + 1, LINE);
-  _tile_stored(2, sums + pairs, LINE);
-  _tile_stored(3, sums + pairs + 1, LINE);
-}
-
-/* All pairs of 16 units, some at a time: a product waits for the one before it that has the same sums. */
-static void conv_amx_rows(const struct weights *it, bool first, const union tile *a, const trm_bf16 *x, size_t pair,
-                          union tile *sums)
-{
-  for (size_t some; pair < it->pairs; pair += some) {
-    const size_t left = it->pairs - pair, rounds = conv_ceil_div(left, ROW);
-    const size_t *shift = it->shift + pair;
-
-    some = conv_ceil_div(left, rounds);
-    if (some == 5)
-      conv_amx_row(5, first, a, x, shift, it->steps, sums + pair);
-    else if (some == 4)
-      conv_amx_row(4, first, a, x, shift, it->steps, sums + pair);
-    else if (some == 3)
-      conv_amx_row(3, first, a, x, shift, it->steps, sums + pair);
-    else if (some == 2)
-      conv_amx_row(2, first, a, x, shift, it->steps, sums + pair);
+    if (row < o->in[0])
+      memcpy(to, it->from + (band->image * o->in[0] + row) * values, bytes);
     else
-      conv_amx_row(1, first, a, x, shift, it->steps, sums + pair);
+      memset(to, 0, bytes);
   }
 }
 
-/* Adds the products of copied rows. */
-static void conv_amx_add(const struct weights *it, bool first, const union tile *dy, const trm_bf16 *x,
-                         size_t blocks, union tile *sums)
+/* Computes a block: positions of the band from `first` on, of 16 or 32 units. */
+static void conv_amx_block(const struct images *it, struct band *band, size_t unit, size_t wide, size_t first)
 {
-  size_t n = 0;
+  const size_t *out = it->window.out, positions = TILES / wide * EDGE, y = first / it->line, x = first % it->line;
+  const trm_bf16 *a = band->staged + first * it->window.stride[1] * it->channels,
+                 *b = it->tiles + unit / EDGE * it->depth * TILE;
+  float (*sums)[SUMS] = band->sums[band->blocks++ % 2];
 
-  amx_tile_written(dy);
-  for (; n + 2 <= blocks; n += 2) {
-    const union tile *a = dy + n * it->steps;
-    union tile *to = sums + n * it->pairs;
-    size_t pair = 0;
+  if (band->before.wide != wide)
+    conv_amx_finish(it, &band->before);
+  if (it->bias)
+    conv_amx_begin(it->bias + unit, wide);
+  else
+    conv_amx_begin_zero();
+  amx_tile_written(band->staged);
+  if (wide == 1)
+    conv_amx_tall(it, a, b, &band->before);
+  else
+    conv_amx_square(it, a, b, &band->before);
+  conv_amx_stage(it, band, first + 2 * positions);
+  _tile_stored(0, sums[0], LINE);
+  _tile_stored(1, sums[1], LINE);
+  _tile_stored(2, sums[2], LINE);
+  _tile_stored(3, sums[3], LINE);
+  const size_t at = ((band->image * out[0] + band->first + y) * out[1] + conv_min(x, out[1])) * it->units + unit;
+  const size_t left = (band->last - band->first) * it->line - first;
 
-    for (; pair + 2 <= it->pairs; pair += 2)
-      conv_amx_square(first, a, x, it->shift + pair, it->steps, to + pair, it->pairs);
-    conv_amx_rows(it, first, a, x, pair, to);
-    conv_amx_rows(it, first, a + it->steps, x, pair, to + it->pairs);
-  }
-  if (n < blocks)
-    conv_amx_rows(it, first, dy + n * it->steps, x, 0, sums + n * it->pairs);
+  band->before = (struct sums){
+    .from = sums[0], .to = it->to + at, .x = x, .left = conv_min(positions, left), .wide = wide};
 }
 
-/* Item: (chunk, set). */
+/* Item: (image, band). */
 static void conv_amx_body(const void *arguments, size_t low, size_t high)
 {
-  const struct weights *it = arguments;
-  trm_bf16 *x = (trm_bf16 *)(it->copies + (size_t)cpu_thread() * it->per_thread);
-  union tile *dy = (union tile *)(x + 2 * it->copy);
+  const struct images *it = arguments;
+  float sums[2][TILES][SUMS] __attribute__((aligned(LINE)));
+  struct band band = {
+    .staged = it->staged + (size_t)cpu_thread() * it->per_thread, .before = {.left = 0}, .sums = sums};
 
+  memset(band.staged, 0, it->per_thread * sizeof *band.staged);
   amx_tile_configure();
   for (size_t item = low; item < high; item++) {
-    const size_t chunk = item / it->sets, unit = item % it->sets * it->set;
-    const size_t end = conv_min((chunk + 1) * it->chunk, it->b), blocks = conv_min(it->set, it->units - unit) / EDGE;
-    union tile *sums = it->sums + (chunk * it->units + unit) / EDGE * it->pairs;
-    struct part part = {.first = chunk * it->chunk};
-    bool first = true;
-
-    while (part.first < end) {
-      part.images = conv_min(it->group, end - part.first);
-      part.rows = conv_min(it->band, it->window.out[0] - part.row);
-      conv_amx_copy_x(it, &part, x);
-      for (size_t n = 0; n < blocks; n += 2)
-        conv_amx_copy_dy(it, &part, unit + n * EDGE, dy + n * it->steps);
-      conv_amx_add(it, first, dy, x, blocks, sums);
-      first = false;
-      part.row += part.rows;
-      if (part.row == it->window.out[0]) {
-        part.row = 0;
-        part.first += part.images;
-      }
+    band.image = item / it->bands;
+    band.first = item % it->bands * it->band;
+    band.last = conv_min(band.first + it->band, it->window.out[0]);
+    band.row = 0;
+    conv_amx_stage(it, &band, TILES * EDGE);
+    for (size_t unit = 0, wide; unit < it->units; unit += wide * EDGE) {
+      wide = it->units - unit > EDGE ? 2 : 1;
+      for (size_t first = 0; first < (band.last - band.first) * it->line; first += TILES / wide * EDGE)
+        conv_amx_block(it, &band, unit, wide, first);
     }
   }
+  conv_amx_finish(it, &band.before);
   _tile_release();
 }
 
@@ -374,103 +277,97 @@ static void conv_amx_body(const void *arguments, size_t low, size_t high)
 #pragma GCC pop_options
 #endif
 
-/* -- sums of the chunks; item: a block of units */
-
-CPU_CLONES static void conv_amx_sum_body(const void *arguments, size_t low, size_t high)
+/* A kernel of one element copies more than it multiplies: oneDNN is faster. */
+static bool conv_amx_supported(const struct trm_conv2d *conv, enum trm_value_type type)
 {
-  const struct weights *it = arguments;
-  const size_t chunk = it->units / EDGE * it->pairs;
+  const size_t *kernel = conv->window.kernel;
 
-  for (size_t item = low * it->pairs; item < high * it->pairs; item++) {
-    const size_t unit = item / it->pairs * EDGE, pair = item % it->pairs;
-    float *to = it->dw + (unit * it->channels + pair / it->taps * EDGE) * it->taps + pair % it->taps;
-    float sum[SUMS];
-
-    memcpy(sum, it->sums[item].sums, sizeof sum);
-    for (size_t i = 1; i < it->chunks; i++)
-#pragma omp simd
-      for (size_t j = 0; j < SUMS; j++)
-        sum[j] += it->sums[i * chunk + item].sums[j];
-    for (size_t n = 0; n < EDGE; n++, to += it->channels * it->taps)
-      for (size_t c = 0; c < EDGE; c++)
-        to[c * it->taps] = it->beta == 0 ? sum[n * EDGE + c] : to[c * it->taps] + sum[n * EDGE + c];
-  }
+  return type == TRM_VALUES_BF16 && conv->x_last && conv->y_last && conv->groups == 1 && conv->channels % EDGE == 0 &&
+         conv->units % EDGE == 0 && kernel[0] * kernel[1] > 1 && trm_blas_amx.supported();
 }
 
-/* Sets what follows from the window, for the rows that are copied at a time. */
-static void conv_amx_layout(struct weights *it)
+/* Sets what follows from the window; returns the values of a thread's staged band. */
+static size_t conv_amx_layout(struct images *it)
 {
   const struct trm_window2d *o = &it->window;
-  const size_t *stride = o->stride, blocks = it->channels / EDGE;
-  const size_t more = (o->kernel[0] - 1) / stride[0] + 1; /* rows behind the last */
+  const size_t *stride = o->stride, more = (o->kernel[0] - 1) / stride[0]; /* rows of a plane behind the last */
 
   it->line = conv_ceil_div(o->in[1] + o->pad[1], stride[1]);
   it->line = it->line < o->out[1] ? o->out[1] : it->line;
-  it->rows = conv_ceil_div(o->in[0] + o->pad[0], stride[0]);
-  it->rows = it->rows < o->out[0] ? o->out[0] : it->rows;
-  const size_t values = 2 * it->channels * stride[0] * stride[1] + it->set, /* of a position, in the copies */
-               fit = GROUP_VALUES / (values * it->line);
+  const size_t row = it->line * stride[1] * it->channels, rows = BAND_VALUES / (row * stride[0]);
 
-  it->band = o->out[0];
-  it->group = it->rows <= fit ? conv_min(fit / it->rows, it->chunk) : 1;
-  if (it->rows > fit)
-    it->rows = it->band = conv_min(fit > more ? fit - more : 1, o->out[0]);
-  const size_t positions = it->group * it->rows * it->line;
-  it->steps = conv_ceil_div(positions, DEPTH);
-  it->plane = conv_ceil_div(it->steps * DEPTH + more * it->line + o->kernel[1], DEPTH) * DEPTH;
-  it->copy = blocks * stride[0] * stride[1] * it->plane * EDGE;
-  for (size_t pair = 0; pair < it->pairs; pair++) {
-    const size_t tap = pair % it->taps, i = tap / o->kernel[1], j = tap % o->kernel[1];
-    const size_t block = pair / it->taps, plane = (block * stride[0] + i % stride[0]) * stride[1] + j % stride[1];
-    const size_t at = plane * it->plane + i / stride[0] * it->line + j / stride[1];
+  it->band = conv_min(rows > more ? rows - more : 1, o->out[0]);
+  it->bands = conv_ceil_div(o->out[0], it->band);
+  it->plane = it->band + more;
+  it->parts = conv_ceil_div(o->kernel[1] * it->channels, DEPTH);
+  it->depth = o->kernel[0] * it->parts;
+  /* behind the rows: windows of the last positions, and of those that fill up the last block */
+  const size_t behind = row + (TILES * EDGE * stride[1] + o->kernel[1]) * it->channels + DEPTH;
 
-    it->shift[pair] = at / 2 * DEPTH + at % 2 * it->copy;
+  return conv_ceil_div(it->plane * stride[0] * row + behind, DEPTH) * DEPTH;
+}
+
+static void conv_amx_run(struct trm_device *device, struct images *it, size_t images)
+{
+  const size_t *stride = it->window.stride, threads = (size_t)device->threads;
+
+  it->per_thread = conv_amx_layout(it);
+  const size_t tiles = it->units / EDGE * it->depth, values = tiles * TILE + threads * it->per_thread;
+  const size_t bytes = values * sizeof *it->tiles + it->depth * sizeof *it->offset;
+
+  it->tiles = (trm_bf16 *)(((uintptr_t)cpu_scratch(device, LINE + bytes) + LINE - 1) / LINE * LINE);
+  it->staged = it->tiles + tiles * TILE;
+  it->offset = (size_t *)(it->staged + threads * it->per_thread);
+  for (size_t k = 0; k < it->depth; k++) {
+    const size_t i = k / it->parts, place = i % stride[0] * it->plane + i / stride[0];
+
+    it->offset[k] = place * it->line * stride[1] * it->channels + k % it->parts * DEPTH;
   }
+  cpu_for(device, tiles, 1, TILE, conv_amx_kernel_body, it);
+  cpu_for(device, images * it->bands, 1, (double)(it->band * it->line) * (double)(it->units * it->depth),
+          conv_amx_body, it);
 }
 
-static bool conv_amx_supported(const struct trm_conv2d_backward *call)
+bool conv_amx_forward(struct trm_device *device, const struct trm_conv2d_forward *call)
 {
   const struct trm_conv2d *conv = &call->conv;
+  struct images it = {.from = call->x, .to = call->y, .bias = call->bias, .w = call->w, .window = conv->window,
+                      .channels = conv->channels, .units = conv->units};
 
-  return call->type == TRM_VALUES_BF16 && conv->x_last && conv->y_last && conv->groups == 1 &&
-         conv->channels % EDGE == 0 && conv->units % EDGE == 0 && trm_blas_amx.supported();
-}
-
-bool conv_amx_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call)
-{
-  const struct trm_conv2d *conv = &call->conv;
-  const size_t *kernel = conv->window.kernel;
-  struct weights it = {.x = call->x, .dy = call->dy, .window = conv->window, .channels = conv->channels,
-                       .units = conv->units, .b = call->b, .taps = kernel[0] * kernel[1], .beta = call->beta,
-                       .dw = call->dw};
-
-  if (!conv_amx_supported(call))
+  if (!conv_amx_supported(conv, call->type))
     return false;
-  it.pairs = it.taps * it.channels / EDGE;
-  it.set = conv_min(it.units, TASK_UNITS);
-  it.sets = conv_ceil_div(it.units, it.set);
-  it.chunk = conv_ceil_div(it.b, conv_min(it.b, conv_ceil_div(TASKS, it.sets)));
-  it.chunks = conv_ceil_div(it.b, it.chunk);
-  it.shift = trm_alloc(it.pairs * sizeof *it.shift, "convolution");
-  conv_amx_layout(&it);
-  const size_t sums = it.chunks * it.units / EDGE * it.pairs;
-  it.per_thread = 2 * it.copy * sizeof *it.x + conv_ceil_div(it.set, DEPTH) * 2 * it.steps * sizeof *it.sums;
-  char *memory = cpu_scratch(device, LINE + sums * sizeof *it.sums + (size_t)device->threads * it.per_thread);
-  it.sums = (union tile *)(((uintptr_t)memory + LINE - 1) / LINE * LINE);
-  it.copies = (char *)(it.sums + sums);
-  cpu_for(device, it.chunks * it.sets, 1,
-          (double)it.chunk * (double)(conv->window.out[0] * it.line * it.pairs * it.set), conv_amx_body, &it);
-  cpu_for(device, it.units / EDGE, 1, (double)(it.pairs * SUMS * it.chunks), conv_amx_sum_body, &it);
-  trm_free(it.shift);
-  if (call->db)
-    cpu_bias_backward(device, &(struct trm_bias_backward){.dy = call->dy, .db = call->db, .beta = call->beta,
-                                                          .b = call->b * conv->window.out[0] * conv->window.out[1],
-                                                          .n = conv->units, .type = call->type});
+  conv_amx_run(device, &it, call->b);
+  return true;
+}
+
+bool conv_amx_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call)
+{
+  const struct trm_conv2d *conv = &call->conv;
+  struct images it = {.from = call->dy, .to = call->dx, .w = call->w, .flipped = true, .window = conv->window,
+                      .channels = conv->units, .units = conv->channels};
+
+  if (!conv_amx_supported(conv, call->type))
+    return false;
+  for (int d = 0; d < 2; d++) {
+    if (conv->window.stride[d] > 1 || conv->window.pad[d] >= conv->window.kernel[d])
+      return false;
+    it.window.pad[d] = conv->window.kernel[d] - 1 - conv->window.pad[d];
+    it.window.in[d] = conv->window.out[d];
+    it.window.out[d] = conv->window.in[d];
+  }
+  conv_amx_run(device, &it, call->b);
   return true;
 }
 
 #else
-bool conv_amx_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call)
+bool conv_amx_forward(struct trm_device *device, const struct trm_conv2d_forward *call)
+{
+  (void)device;
+  (void)call;
+  return false;
+}
+
+bool conv_amx_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call)
 {
   (void)device;
   (void)call;

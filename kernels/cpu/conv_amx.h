@@ -1,9 +1,14 @@
-/* The gradient of a convolution's weights in bfloat16 on AMX. Private to kernels/cpu. */
+/* Convolutions in bfloat16 on AMX, of images that have their channels last. Private to kernels/cpu. conv_amx.c has the
+ * forward pass and the gradient of the data, conv_amx_weights.c that of the weights. Each returns false, and computes
+ * nothing, where the processor has no AMX, or the call is not for it: it takes values in bfloat16, in one group, of
+ * whole blocks of 16 channels and units. */
 #pragma once
 
 #include "core/kernels.h"
 #include "kernels/cpu/cpu.h"
 
-/* Computes dw and db; returns false, and computes nothing, where images do not have their channels last in bfloat16,
- * or not whole blocks of 16 of them, in one group, or the processor has no AMX. */
+bool conv_amx_forward(struct trm_device *device, const struct trm_conv2d_forward *call);
+/* Computes dx, where the stride is 1. */
+bool conv_amx_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call);
+/* Computes dw and db. */
 bool conv_amx_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call);
