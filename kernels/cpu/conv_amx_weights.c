@@ -6,7 +6,7 @@
  * channels. Both are copied with so many zeros behind each row of positions that the input of position p for an element
  * (i, j) of the kernel is p + shift(i, j), across rows and images. Pairs begin at even positions in one copy of x and
  * at odd ones in another, so that every shift finds its tiles in one of them, in place. With a stride, x is divided
- * into planes: rows and columns of one remainder modulo the stride.
+ * into planes: rows and columns of one remainder modulo the stride. dy is copied as the first products read it.
  *
  * The order of additions is fixed: by the images, not by the number of threads. */
 #include "kernels/cpu/conv_amx.h"
@@ -128,29 +128,44 @@ static inline __m512i conv_amx_take(struct walk *it, __mmask32 mask)
   return values;
 }
 
-/* Copies 32 units of dy, transposed, to (2, steps) tiles. */
-static void conv_amx_copy_dy(const struct weights *it, const struct part *part, size_t unit, union tile *to)
+/* 32 units of dy, which are copied, transposed, to (2, steps) tiles as the first products read them. */
+struct transposition {
+  struct walk walk;
+  __mmask32 mask;
+  union tile *to;
+  size_t steps, t; /* t: the next step */
+};
+
+static struct transposition conv_amx_begin_dy(const struct weights *it, const struct part *part, size_t unit,
+                                              union tile *to)
 {
-  const struct trm_window2d *o = &it->window;
-  const __mmask32 mask = amx_tile_mask(it->units - unit);
-  struct walk walk = {
-    .image = it->dy + (part->first * o->out[0] + part->row) * o->out[1] * it->units + unit,
-    .images = part->images, .size = {part->images > 1 ? o->out[0] : part->rows, o->out[1]}, .values = it->units,
-    .step = {1, 1}, .lines = it->rows, .line = it->line};
+  const size_t *out = it->window.out;
+  struct transposition dy = {
+    .walk = {.image = it->dy + (part->first * out[0] + part->row) * out[1] * it->units + unit, .images = part->images,
+             .size = {part->images > 1 ? out[0] : part->rows, out[1]}, .values = it->units, .step = {1, 1},
+             .lines = it->rows, .line = it->line},
+    .mask = amx_tile_mask(it->units - unit), .to = to, .steps = it->steps};
 
-  conv_amx_walk(&walk);
-  for (size_t t = 0; t < it->steps; t++) {
-    __m512i low[EDGE], high[EDGE];
+  conv_amx_walk(&dy.walk);
+  return dy;
+}
 
-    for (size_t i = 0; i < EDGE; i++) {
-      const __m512i even = conv_amx_take(&walk, mask), odd = conv_amx_take(&walk, mask);
+/* Copies a step, if there is one. */
+static inline void conv_amx_copy_dy(struct transposition *dy)
+{
+  __m512i low[EDGE], high[EDGE];
 
-      amx_tile_interleave(even, odd, &low[i], &high[i]);
-    }
-    amx_tile_store(to + t, low, true);
-    if (mask >> EDGE)
-      amx_tile_store(to + it->steps + t, high, true);
+  if (dy->t == dy->steps)
+    return;
+  for (size_t i = 0; i < EDGE; i++) {
+    const __m512i even = conv_amx_take(&dy->walk, dy->mask), odd = conv_amx_take(&dy->walk, dy->mask);
+
+    amx_tile_interleave(even, odd, &low[i], &high[i]);
   }
+  amx_tile_store(dy->to + dy->t, low, true);
+  if (dy->mask >> EDGE)
+    amx_tile_store(dy->to + dy->steps + dy->t, high, true);
+  dy->t++;
 }
 
 /* Copies 32 channels of a plane of x in pairs of positions: those that begin at even ones, and those at odd ones. */
@@ -208,9 +223,10 @@ static inline void conv_amx_zero(void)
   _tile_zero(4);
 }
 
-/* Adds the products of `steps` tiles to sums of 16 units and `pairs` pairs, which begin at 0 if `first`. */
-CPU_INLINE void conv_amx_row(const int pairs, bool first, const union tile *a, const trm_bf16 *x, const size_t *shift,
-                             size_t steps, union tile *sums)
+/* Adds the products of `steps` tiles to sums of 16 units and `pairs` pairs, which begin at 0 if `first`. Copies dy, one
+ * step ahead, while AMX multiplies. */
+CPU_INLINE void conv_amx_row(const int pairs, bool first, struct transposition *dy, const union tile *a,
+                             const trm_bf16 *x, const size_t *shift, size_t steps, union tile *sums)
 {
   const trm_bf16 *b[ROW];
 
@@ -229,7 +245,10 @@ CPU_INLINE void conv_amx_row(const int pairs, bool first, const union tile *a, c
     if (pairs > 4)
       _tile_loadd(4, sums + 4, LINE);
   }
+  conv_amx_copy_dy(dy);
   for (size_t t = 0; t < steps; t++) {
+    conv_amx_copy_dy(dy);
+    amx_tile_written(a);
     _tile_loadd(5, a + t, LINE);
     _tile_loadd(6, b[0] + t * TILE, LINE);
     _tile_dpbf16ps(0, 5, 6);
@@ -262,8 +281,8 @@ CPU_INLINE void conv_amx_row(const int pairs, bool first, const union tile *a, c
 }
 
 /* The same of 2 x 16 units and 2 pairs. */
-static void conv_amx_square(bool first, const union tile *a, const trm_bf16 *x, const size_t *shift, size_t steps,
-                            union tile *sums, size_t pairs)
+static void conv_amx_square(bool first, struct transposition *dy, const union tile *a, const trm_bf16 *x,
+                            const size_t *shift, size_t steps, union tile *sums, size_t pairs)
 {
   const trm_bf16 *b[] = {x + shift[0], x + shift[1]};
 
@@ -275,7 +294,10 @@ static void conv_amx_square(bool first, const union tile *a, const trm_bf16 *x, 
     _tile_loadd(2, sums + pairs, LINE);
     _tile_loadd(3, sums + pairs + 1, LINE);
   }
+  conv_amx_copy_dy(dy);
   for (size_t t = 0; t < steps; t++) {
+    conv_amx_copy_dy(dy);
+    amx_tile_written(a);
     _tile_loadd(4, a + t, LINE);
     _tile_loadd(6, b[0] + t * TILE, LINE);
     _tile_dpbf16ps(0, 4, 6);
@@ -292,8 +314,8 @@ static void conv_amx_square(bool first, const union tile *a, const trm_bf16 *x, 
 }
 
 /* All pairs of 16 units, some at a time: a product waits for the one before it that has the same sums. */
-static void conv_amx_rows(const struct weights *it, bool first, const union tile *a, const trm_bf16 *x, size_t pair,
-                          union tile *sums)
+static void conv_amx_rows(const struct weights *it, bool first, struct transposition *dy, const union tile *a,
+                          const trm_bf16 *x, size_t pair, union tile *sums)
 {
   for (size_t some; pair < it->pairs; pair += some) {
     const size_t left = it->pairs - pair, rounds = conv_ceil_div(left, ROW);
@@ -301,37 +323,32 @@ static void conv_amx_rows(const struct weights *it, bool first, const union tile
 
     some = conv_ceil_div(left, rounds);
     if (some == 5)
-      conv_amx_row(5, first, a, x, shift, it->steps, sums + pair);
+      conv_amx_row(5, first, dy, a, x, shift, it->steps, sums + pair);
     else if (some == 4)
-      conv_amx_row(4, first, a, x, shift, it->steps, sums + pair);
+      conv_amx_row(4, first, dy, a, x, shift, it->steps, sums + pair);
     else if (some == 3)
-      conv_amx_row(3, first, a, x, shift, it->steps, sums + pair);
+      conv_amx_row(3, first, dy, a, x, shift, it->steps, sums + pair);
     else if (some == 2)
-      conv_amx_row(2, first, a, x, shift, it->steps, sums + pair);
+      conv_amx_row(2, first, dy, a, x, shift, it->steps, sums + pair);
     else
-      conv_amx_row(1, first, a, x, shift, it->steps, sums + pair);
+      conv_amx_row(1, first, dy, a, x, shift, it->steps, sums + pair);
   }
 }
 
-/* Adds the products of copied rows. */
-static void conv_amx_add(const struct weights *it, bool first, const union tile *dy, const trm_bf16 *x,
-                         size_t blocks, union tile *sums)
+/* Adds the products of copied rows of x, and of dy, which is copied to `tiles`. */
+static void conv_amx_add(const struct weights *it, const struct part *part, bool first, size_t unit, size_t blocks,
+                         const trm_bf16 *x, union tile *tiles, union tile *sums)
 {
-  size_t n = 0;
-
-  amx_tile_written(dy);
-  for (; n + 2 <= blocks; n += 2) {
-    const union tile *a = dy + n * it->steps;
-    union tile *to = sums + n * it->pairs;
+  for (size_t n = 0; n < blocks; n += 2, sums += 2 * it->pairs) {
+    struct transposition dy = conv_amx_begin_dy(it, part, unit + n * EDGE, tiles);
     size_t pair = 0;
 
-    for (; pair + 2 <= it->pairs; pair += 2)
-      conv_amx_square(first, a, x, it->shift + pair, it->steps, to + pair, it->pairs);
-    conv_amx_rows(it, first, a, x, pair, to);
-    conv_amx_rows(it, first, a + it->steps, x, pair, to + it->pairs);
+    for (; n + 1 < blocks && pair + 2 <= it->pairs; pair += 2)
+      conv_amx_square(first, &dy, tiles, x, it->shift + pair, it->steps, sums + pair, it->pairs);
+    conv_amx_rows(it, first, &dy, tiles, x, pair, sums);
+    if (n + 1 < blocks)
+      conv_amx_rows(it, first, &dy, tiles + it->steps, x, pair, sums + it->pairs);
   }
-  if (n < blocks)
-    conv_amx_rows(it, first, dy + n * it->steps, x, 0, sums + n * it->pairs);
 }
 
 /* Item: (chunk, set). */
@@ -353,9 +370,7 @@ static void conv_amx_body(const void *arguments, size_t low, size_t high)
       part.images = conv_min(it->group, end - part.first);
       part.rows = conv_min(it->band, it->window.out[0] - part.row);
       conv_amx_copy_x(it, &part, x);
-      for (size_t n = 0; n < blocks; n += 2)
-        conv_amx_copy_dy(it, &part, unit + n * EDGE, dy + n * it->steps);
-      conv_amx_add(it, first, dy, x, blocks, sums);
+      conv_amx_add(it, &part, first, unit, blocks, x, dy, sums);
       first = false;
       part.row += part.rows;
       if (part.row == it->window.out[0]) {
@@ -407,7 +422,7 @@ static void conv_amx_layout(struct weights *it)
   it->line = it->line < o->out[1] ? o->out[1] : it->line;
   it->rows = conv_ceil_div(o->in[0] + o->pad[0], stride[0]);
   it->rows = it->rows < o->out[0] ? o->out[0] : it->rows;
-  const size_t fit = GROUP_VALUES / ((2 * planes * it->channels + it->set) * it->line);
+  const size_t fit = GROUP_VALUES / (2 * (planes * it->channels + EDGE) * it->line);
 
   it->band = o->out[0];
   it->group = it->rows <= fit ? conv_min(fit / it->rows, it->chunk) : 1;
@@ -416,7 +431,7 @@ static void conv_amx_layout(struct weights *it)
   it->steps = conv_ceil_div(it->group * it->rows * it->line, DEPTH);
   it->plane = conv_ceil_div(it->steps * DEPTH + more * it->line + o->kernel[1], DEPTH) * DEPTH;
   it->copy = planes * it->plane * it->channels;
-  it->per_thread = 2 * it->copy * sizeof *it->x + conv_ceil_div(it->set, DEPTH) * 2 * it->steps * sizeof *it->sums;
+  it->per_thread = 2 * it->copy * sizeof *it->x + 2 * it->steps * sizeof *it->sums;
 }
 
 static void conv_amx_set_shifts(struct weights *it)
