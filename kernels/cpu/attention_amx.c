@@ -38,8 +38,8 @@ static __mmask32 attention_amx_last_keys(const struct trm_attention *shape, size
   return amx_tile_mask(shape->causal ? i + 1 : shape->t - (seen - 1) * BLOCK);
 }
 
-/* Returns the maximum of a row of scores: 32 of each block, 2 tiles of 4; mask: those of the last block. */
-static float attention_amx_maximum(const float *s, size_t blocks, __mmask32 mask)
+/* Returns the maximum of a row of scores, in lanes: 32 of each block, 2 tiles of 4; mask: those of the last block. */
+static inline __m512 attention_amx_maximum(const float *s, size_t blocks, __mmask32 mask)
 {
   __m512 low = _mm512_set1_ps(-INFINITY), high = low;
 
@@ -49,12 +49,13 @@ static float attention_amx_maximum(const float *s, size_t blocks, __mmask32 mask
   }
   low = _mm512_mask_max_ps(low, (__mmask16)mask, _mm512_load_ps(s), low);
   high = _mm512_mask_max_ps(high, (__mmask16)(mask >> 16), _mm512_load_ps(s + SUMS), high);
-  return _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+  return _mm512_max_ps(low, high);
 }
 
-/* Sets a row of p, 32 of each block, 1 tile of 2, to 2^(factor s - maximum), 0 where masked. Returns its sum. */
-static float attention_amx_exponentials(const float *s, size_t blocks, __mmask32 mask, float factor, float maximum,
-                                        trm_bf16 *p)
+/* Sets a row of p, 32 of each block, 1 tile of 2, to 2^(factor s - maximum), 0 where masked. Returns its sum, in
+ * lanes. */
+static inline __m512 attention_amx_exponentials(const float *s, size_t blocks, __mmask32 mask, float factor,
+                                                float maximum, trm_bf16 *p)
 {
   const __m512 scale = _mm512_set1_ps(factor), shift = _mm512_set1_ps(maximum);
   __m512 low_sum = _mm512_setzero_ps(), high_sum = low_sum;
@@ -69,7 +70,7 @@ static float attention_amx_exponentials(const float *s, size_t blocks, __mmask32
     high_sum = _mm512_add_ps(high_sum, high);
     _mm512_store_si512(p, (__m512i)_mm512_cvtne2ps_pbh(high, low));
   }
-  return _mm512_reduce_add_ps(_mm512_add_ps(low_sum, high_sum));
+  return _mm512_add_ps(low_sum, high_sum);
 }
 
 /* Turns the scores of block q, (queries, keys), into exponentials p. Returns their maxima, scaled, in row[0], and 1 /
@@ -80,13 +81,19 @@ static void attention_amx_softmax(const struct attention_amx *it, const struct f
   const size_t seen = attention_amx_blocks_seen(it, q);
   const float factor = 1 / sqrtf((float)it->shape->head_dim);
 
-  for (size_t i = 0; i < BLOCK; i++) {
-    const float *s = memory->s[i / EDGE * 2].sums + i % EDGE * EDGE;
-    const __mmask32 mask = attention_amx_last_keys(it->shape, seen, i);
+  for (size_t half = 0; half < 2; half++) {
+    const float *s = memory->s[2 * half].sums;
+    float *maximum = row[0] + half * EDGE;
+    __m512 lanes[EDGE];
 
-    row[0][i] = attention_amx_maximum(s, seen, mask) * factor;
-    row[1][i] = 1 / attention_amx_exponentials(s, seen, mask, factor * LOG2_E, row[0][i] * LOG2_E,
-                                               memory->p[i / EDGE].values + i % EDGE * DEPTH);
+    for (size_t i = 0; i < EDGE; i++)
+      lanes[i] = attention_amx_maximum(s + i * EDGE, seen, attention_amx_last_keys(it->shape, seen, half * EDGE + i));
+    _mm512_storeu_ps(maximum, _mm512_mul_ps(attention_amx_reduce(lanes, false), _mm512_set1_ps(factor)));
+    for (size_t i = 0; i < EDGE; i++)
+      lanes[i] = attention_amx_exponentials(
+        s + i * EDGE, seen, attention_amx_last_keys(it->shape, seen, half * EDGE + i), factor * LOG2_E,
+        maximum[i] * LOG2_E, memory->p[half].values + i * DEPTH);
+    _mm512_storeu_ps(row[1] + half * EDGE, _mm512_div_ps(_mm512_set1_ps(1), attention_amx_reduce(lanes, true)));
   }
 }
 

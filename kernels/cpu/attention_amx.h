@@ -271,6 +271,23 @@ CPU_INLINE __m512 attention_amx_power(__mmask16 mask, __m512 x)
   return _mm512_maskz_scalef_ps(mask, p, x);
 }
 
+/* Returns the sums of 16 vectors of lanes, or their maxima: all at once, because one waits for each of its steps. */
+CPU_INLINE __m512 attention_amx_reduce(__m512 row[EDGE], const bool sums)
+{
+  __m512i r[EDGE];
+
+  for (size_t i = 0; i < EDGE; i++)
+    r[i] = _mm512_castps_si512(row[i]);
+  amx_tile_transpose(r);
+  CPU_UNROLL for (size_t n = EDGE / 2; n > 0; n /= 2)
+    CPU_UNROLL for (size_t i = 0; i < n; i++) {
+      const __m512 a = _mm512_castsi512_ps(r[i]), b = _mm512_castsi512_ps(r[i + n]);
+
+      r[i] = _mm512_castps_si512(sums ? _mm512_add_ps(a, b) : _mm512_max_ps(a, b));
+    }
+  return _mm512_castsi512_ps(r[0]);
+}
+
 /* Returns the number of blocks of keys that block q of queries sees. */
 static inline size_t attention_amx_blocks_seen(const struct attention_amx *it, size_t q)
 {

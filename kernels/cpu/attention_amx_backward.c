@@ -216,8 +216,8 @@ CPU_INLINE __m512 attention_amx_floats(const struct matrix *m, size_t at, __mmas
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16));
 }
 
-/* Returns the product of rows i of two matrices. */
-static float attention_amx_row_product(const struct matrix *a, const struct matrix *b, size_t i)
+/* Returns the product of rows i of two matrices, in lanes. */
+static inline __m512 attention_amx_row_product(const struct matrix *a, const struct matrix *b, size_t i)
 {
   __m512 sum = _mm512_setzero_ps();
 
@@ -227,7 +227,7 @@ static float attention_amx_row_product(const struct matrix *a, const struct matr
     sum = _mm512_fmadd_ps(attention_amx_floats(a, a->at + i * a->ld + j, mask),
                           attention_amx_floats(b, b->at + i * b->ld + j, mask), sum);
   }
-  return _mm512_reduce_add_ps(sum);
+  return sum;
 }
 
 /* Copies a head to tiles, and prepares the numbers of its queries. */
@@ -247,7 +247,13 @@ static void attention_amx_backward_begin(const struct attention_amx *it, const s
 
     memory->maximum[i] = i < t ? row[0] * LOG2_E : 0;
     memory->scale[i] = i < t ? row[1] : 0;
-    memory->mean[i] = i < t ? attention_amx_row_product(&y, &dy, i) : 0;
+  }
+  for (size_t first = 0; first < positions; first += EDGE) {
+    __m512 lanes[EDGE];
+
+    for (size_t i = 0; i < EDGE; i++)
+      lanes[i] = first + i < t ? attention_amx_row_product(&y, &dy, first + i) : _mm512_setzero_ps();
+    _mm512_storeu_ps(memory->mean + first, attention_amx_reduce(lanes, true));
   }
 }
 
