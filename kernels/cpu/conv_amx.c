@@ -108,8 +108,8 @@ CPU_INLINE void conv_amx_write(const int wide, const struct images *it, struct s
   }
 }
 
-/* Sums (4 x 16 positions, 16 units). */
-static void conv_amx_tall(const struct images *it, const trm_bf16 *a, const trm_bf16 *b, struct sums *before)
+/* Multiplies a block of (4 x 16 positions, 16 units), and writes the sums of the block before. */
+static void conv_amx_tall(const struct images *it, const trm_bf16 *a, const trm_bf16 *b, const struct sums *before)
 {
   const size_t step = it->window.stride[1] * it->channels, row = step * sizeof *a,
                count = conv_ceil_div(TILES * EDGE, it->depth);
@@ -131,8 +131,8 @@ static void conv_amx_tall(const struct images *it, const trm_bf16 *a, const trm_
   }
 }
 
-/* Sums (2 x 16 positions, 2 x 16 units). */
-static void conv_amx_square(const struct images *it, const trm_bf16 *a, const trm_bf16 *b, struct sums *before)
+/* The same of (2 x 16 positions, 2 x 16 units). */
+static void conv_amx_square(const struct images *it, const trm_bf16 *a, const trm_bf16 *b, const struct sums *before)
 {
   const size_t step = it->window.stride[1] * it->channels, row = step * sizeof *a,
                count = conv_ceil_div(2 * EDGE, it->depth);
@@ -277,13 +277,23 @@ static void conv_amx_body(const void *arguments, size_t low, size_t high)
 #pragma GCC pop_options
 #endif
 
-/* A kernel of one element copies more than it multiplies: oneDNN is faster. */
-static bool conv_amx_supported(const struct trm_conv2d *conv, enum trm_value_type type)
+bool conv_amx_takes(const struct trm_conv2d *conv, enum trm_value_type type)
 {
-  const size_t *kernel = conv->window.kernel;
-
   return type == TRM_VALUES_BF16 && conv->x_last && conv->y_last && conv->groups == 1 && conv->channels % EDGE == 0 &&
-         conv->units % EDGE == 0 && kernel[0] * kernel[1] > 1 && trm_blas_amx.supported();
+         conv->units % EDGE == 0 && trm_blas_amx.supported();
+}
+
+size_t conv_amx_line(const struct trm_window2d *window)
+{
+  const size_t line = conv_ceil_div(window->in[1] + window->pad[1], window->stride[1]);
+
+  return line < window->out[1] ? window->out[1] : line;
+}
+
+/* A kernel of one element copies more than it multiplies: oneDNN is faster. */
+static bool conv_amx_pays(const struct trm_conv2d *conv)
+{
+  return conv->window.kernel[0] * conv->window.kernel[1] > 1;
 }
 
 /* Sets what follows from the window; returns the values of a thread's staged band. */
@@ -292,8 +302,7 @@ static size_t conv_amx_layout(struct images *it)
   const struct trm_window2d *o = &it->window;
   const size_t *stride = o->stride, more = (o->kernel[0] - 1) / stride[0]; /* rows of a plane behind the last */
 
-  it->line = conv_ceil_div(o->in[1] + o->pad[1], stride[1]);
-  it->line = it->line < o->out[1] ? o->out[1] : it->line;
+  it->line = conv_amx_line(o);
   const size_t row = it->line * stride[1] * it->channels, rows = BAND_VALUES / (row * stride[0]);
 
   it->band = conv_min(rows > more ? rows - more : 1, o->out[0]);
@@ -334,7 +343,7 @@ bool conv_amx_forward(struct trm_device *device, const struct trm_conv2d_forward
   struct images it = {.from = call->x, .to = call->y, .bias = call->bias, .w = call->w, .window = conv->window,
                       .channels = conv->channels, .units = conv->units};
 
-  if (!conv_amx_supported(conv, call->type))
+  if (!conv_amx_takes(conv, call->type) || !conv_amx_pays(conv))
     return false;
   conv_amx_run(device, &it, call->b);
   return true;
@@ -346,7 +355,7 @@ bool conv_amx_backward_data(struct trm_device *device, const struct trm_conv2d_b
   struct images it = {.from = call->dy, .to = call->dx, .w = call->w, .flipped = true, .window = conv->window,
                       .channels = conv->units, .units = conv->channels};
 
-  if (!conv_amx_supported(conv, call->type))
+  if (!conv_amx_takes(conv, call->type) || !conv_amx_pays(conv))
     return false;
   for (int d = 0; d < 2; d++) {
     if (conv->window.stride[d] > 1 || conv->window.pad[d] >= conv->window.kernel[d])

@@ -12,3 +12,8 @@ bool conv_amx_forward(struct trm_device *device, const struct trm_conv2d_forward
 bool conv_amx_backward_data(struct trm_device *device, const struct trm_conv2d_backward *call);
 /* Computes dw and db. */
 bool conv_amx_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call);
+
+/* Private to both files. Whether the processor and the layout are those that they need. */
+bool conv_amx_takes(const struct trm_conv2d *conv, enum trm_value_type type);
+/* Positions from an output row to the next in a copy: with as many zeros behind a row as before it. */
+size_t conv_amx_line(const struct trm_window2d *window);

@@ -12,7 +12,6 @@
 #include "kernels/cpu/conv_amx.h"
 
 #include "blas/amx.h"
-#include "blas/blas.h"
 
 #ifdef BLAS_AMX
 #include "kernels/cpu/conv.h"
@@ -418,8 +417,7 @@ static void conv_amx_layout(struct weights *it)
   const size_t *stride = o->stride, planes = stride[0] * stride[1];
   const size_t more = (o->kernel[0] - 1) / stride[0] + 1; /* rows behind the last */
 
-  it->line = conv_ceil_div(o->in[1] + o->pad[1], stride[1]);
-  it->line = it->line < o->out[1] ? o->out[1] : it->line;
+  it->line = conv_amx_line(o);
   it->rows = conv_ceil_div(o->in[0] + o->pad[0], stride[0]);
   it->rows = it->rows < o->out[0] ? o->out[0] : it->rows;
   const size_t fit = GROUP_VALUES / (2 * (planes * it->channels + EDGE) * it->line);
@@ -447,14 +445,6 @@ static void conv_amx_set_shifts(struct weights *it)
   }
 }
 
-static bool conv_amx_supported(const struct trm_conv2d_backward *call)
-{
-  const struct trm_conv2d *conv = &call->conv;
-
-  return call->type == TRM_VALUES_BF16 && conv->x_last && conv->y_last && conv->groups == 1 &&
-         conv->channels % EDGE == 0 && conv->units % EDGE == 0 && trm_blas_amx.supported();
-}
-
 bool conv_amx_backward_weights(struct trm_device *device, const struct trm_conv2d_backward *call)
 {
   const struct trm_conv2d *conv = &call->conv;
@@ -463,7 +453,7 @@ bool conv_amx_backward_weights(struct trm_device *device, const struct trm_conv2
                        .units = conv->units, .b = call->b, .taps = kernel[0] * kernel[1], .beta = call->beta,
                        .dw = call->dw};
 
-  if (!conv_amx_supported(call))
+  if (!conv_amx_takes(conv, call->type))
     return false;
   it.pairs = it.channels / EDGE * it.taps;
   it.set = conv_min(it.units, TASK_UNITS);
