@@ -63,5 +63,5 @@ for ((k = 0; k < DRAWN; k++)); do
   draw
   # shellcheck disable=SC2086 # lists of words
   { one_of dtype $DTYPES; one_of layout $LAYOUTS; }
-  WORK=sequence row "$INPUT, batch $BATCH: ${MODEL//|/,}" "$dtype" "$layout" 20
+  WORK=sequence row "$INPUT, batch $BATCH: ${MODEL// |/,}" "$dtype" "$layout" 20
 done
