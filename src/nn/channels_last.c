@@ -68,7 +68,9 @@ void trm_channels_last_allow(struct trm_layer *layer, int layers)
 void trm_channels_last_set(struct trm_layer *layer, int first, int last, struct trm_device *device)
 {
   for (int i = first; i < last; i++) {
-    const bool here = device && device->ops->channels_last && device->ops->channels_last(device, layer[i].values);
+    const bool allowed = layer[i].in_last_allowed || layer[i].out_last_allowed;
+    const bool here = allowed && device && device->ops->channels_last &&
+                      device->ops->channels_last(device, layer[i].values);
     layer[i].in_last = here && layer[i].in_last_allowed;
     layer[i].out_last = here && layer[i].out_last_allowed;
   }

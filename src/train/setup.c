@@ -290,11 +290,15 @@ static void setup_agree_on_devices(struct trainer *t)
   t->device_memory = separate;
 }
 
-/* The ranks agree on the layout of images, which parts of a model exchange. Collective. */
+/* The ranks agree on the layout of images, which parts of a model exchange. A device is asked only if there are such
+ * images: it may have to open a library. Collective. */
 static void setup_agree_on_layout(struct trainer *t)
 {
   struct trm_device *device = t->modules->device;
-  int32_t first = !device->ops->channels_last || !device->ops->channels_last(device, t->model.values);
+  bool allowed = false;
+  for (int i = 0; i < t->full_model.layers; i++)
+    allowed = allowed || t->full_model.layer[i].out_last_allowed;
+  int32_t first = !allowed || !device->ops->channels_last || !device->ops->channels_last(device, t->model.values);
   t->comm->ops->allreduce(t->comm, &first, 1, TRM_INT32, TRM_MAX);
   t->model.channels_first = first;
 }
