@@ -134,6 +134,12 @@ static struct results convolution_run(struct trm_device *device, const struct co
   return r;
 }
 
+/* Two orders of a sum of n terms: four times the error of random roundings, relative to the largest of many sums. */
+static double convolution_error(size_t n)
+{
+  return 4 * sqrt((double)n) * 0x1p-24;
+}
+
 static void convolution_compare(const struct convolution *it, const struct results *got, const struct results *want,
                                 bool same)
 {
@@ -146,11 +152,12 @@ static void convolution_compare(const struct convolution *it, const struct resul
     CU_ASSERT(memcmp(got->db, want->db, db * sizeof(float)) == 0);
     return;
   }
-  last_close("y", it->type, got->y, want->y, y, 2e-6);
+  const size_t window = it->conv.window.kernel[0] * it->conv.window.kernel[1], positions = it->b * convolution_out(it);
+  last_close("y", it->type, got->y, want->y, y, convolution_error(it->conv.channels * window));
   if (last_value(it->type, want->dx, 0) != 0)
-    last_close("dx", it->type, got->dx, want->dx, dx, 2e-6);
-  last_close("dw", TRM_VALUES_F32, got->dw, want->dw, dw, 2e-6);
-  last_close("db", TRM_VALUES_F32, got->db, want->db, db, 2e-6);
+    last_close("dx", it->type, got->dx, want->dx, dx, convolution_error(it->conv.units * window));
+  last_close("dw", TRM_VALUES_F32, got->dw, want->dw, dw, convolution_error(positions));
+  last_close("db", TRM_VALUES_F32, got->db, want->db, db, convolution_error(positions));
 }
 
 static const struct {
