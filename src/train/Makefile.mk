@@ -78,10 +78,10 @@ traininclude_HEADERS += \
 # The commit and the version of the source: looked up by each make, and written only if they are others, so that nothing
 # else is compiled again. Where git fails, as for another user who installs, the file stays.
 src/train/revision.h: trm-always
-	@$(MKDIR_P) src/train; sh $(srcdir)/src/train/revision.sh $(srcdir) $(PACKAGE_VERSION) > $@.new; \
-	test -s $@.new || test -e $@ || \
-	  printf '#define TRM_REVISION "unknown"\n#define TRM_BUILD_VERSION "$(PACKAGE_VERSION)"\n' > $@.new; \
-	if test ! -s $@.new || cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@$(MKDIR_P) src/train; new=$@.$$$$; sh $(srcdir)/src/train/revision.sh $(srcdir) $(PACKAGE_VERSION) > $$new; \
+	test -s $$new || test -e $@ || \
+	  printf '#define TRM_REVISION "unknown"\n#define TRM_BUILD_VERSION "$(PACKAGE_VERSION)"\n' > $$new; \
+	if test ! -s $$new || cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
 trm-always:
 .PHONY: trm-always
 trm_revision_objects = src/train/run_record.lo cli/main.$(OBJEXT)
