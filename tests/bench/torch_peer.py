@@ -177,8 +177,8 @@ def parts_of(step, steps):
         for _ in range(steps):
             step()
     for event in profile.events():
-        part = next((name for name, words in PARTS if any(word in event.name for word in words)), "element-wise")
-        part = "optimizer" if within(event, "Optimizer") else part
+        part = "optimizer" if within(event, "Optimizer") else next(
+            (name for name, words in PARTS if any(word in event.name for word in words)), "element-wise")
         seconds[part] = seconds.get(part, 0) + 1e-6 * event.self_cpu_time_total / steps
     return seconds
 
