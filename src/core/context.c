@@ -1,6 +1,7 @@
 #include "core/context.h"
 
-#include "core/memory.h"
+#include <errno.h>
+#include <semaphore.h>
 
 #define CONTEXT_RANK(state)                                                            \
   {                                                                                    \
@@ -33,27 +34,32 @@ struct trm_rank_state *trm_rank_current(void)
   return rank ? rank : &process_rank;
 }
 
+/* On the stack of the thread that creates the other one, until that one has taken it. */
 struct context_start {
   struct trm_rank_state *rank;
   void *(*run)(void *argument);
   void *argument;
+  sem_t taken;
 };
 
 static void *context_run(void *data)
 {
-  const struct context_start start = *(struct context_start *)data;
-  trm_free(data);
-  own.rank = start.rank;
-  return start.run(start.argument);
+  struct context_start *from = data;
+  void *(*const run)(void *) = from->run;
+  void *const argument = from->argument;
+  own.rank = from->rank;
+  sem_post(&from->taken);
+  return run(argument);
 }
 
 int trm_context_start_thread(pthread_t *thread, void *(*run)(void *argument), void *argument)
 {
-  struct context_start *start = trm_alloc(sizeof *start, "a thread");
-  *start = (struct context_start){trm_rank_current(), run, argument};
-  const int reason = pthread_create(thread, NULL, context_run, start);
-  if (reason)
-    trm_free(start);
+  struct context_start start = {.rank = trm_rank_current(), .run = run, .argument = argument};
+  sem_init(&start.taken, 0, 0);
+  const int reason = pthread_create(thread, NULL, context_run, &start);
+  while (!reason && sem_wait(&start.taken) != 0 && errno == EINTR)
+    ;
+  sem_destroy(&start.taken);
   return reason;
 }
 

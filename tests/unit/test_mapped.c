@@ -115,6 +115,7 @@ static void test_folder(void)
   }
   world->ops->broadcast(world, folder, sizeof folder, TRM_BYTE, 0);
   CU_ASSERT_EQUAL(files_in(folder), 0);
+  world->ops->barrier(world); /* rank 0 puts a file there next */
 }
 
 static void test_folder_again(void)
