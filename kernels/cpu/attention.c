@@ -304,7 +304,7 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
 CPU_INLINE void attention_query(enum trm_value_type type, const struct attention *it, size_t low, size_t high)
 {
   const struct trm_attention *shape = it->shape;
-  const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
+  const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t, rows_ahead = CPU_STREAM_AHEAD / e + 1;
   float *s = it->scratch + (size_t)cpu_thread() * it->per_thread, *q = s + t, *y = q + e;
 
   for (size_t number = low; number < high; number++) {
@@ -316,18 +316,22 @@ CPU_INLINE void attention_query(enum trm_value_type type, const struct attention
       q[i] = cpu_value(type, it->qkv, at + (t - 1) * 3 * d + i) * attention_factor(shape);
       y[i] = 0;
     }
-    for (size_t j = 0; j < t; j++)
+    for (size_t j = 0; j < t; j++) {
+      cpu_prefetch(type, k, (j + rows_ahead) * 3 * d, e);
       s[j] = cpu_lane_product(TRM_VALUES_F32, q, type, cpu_at(type, k, j * 3 * d), e);
+    }
     const float maximum = cpu_lane_maximum(TRM_VALUES_F32, s, t);
 #pragma omp simd
     for (size_t j = 0; j < t; j++)
       s[j] = math_exp(s[j] - maximum);
     for (size_t first = 0; first < t; first += CPU_BLOCK)
       total += (double)cpu_lane_sum(s + first, t - first < CPU_BLOCK ? t - first : CPU_BLOCK);
-    for (size_t j = 0; j < t; j++)
+    for (size_t j = 0; j < t; j++) {
+      cpu_prefetch(type, v, (j + rows_ahead) * 3 * d, e);
 #pragma omp simd
       for (size_t i = 0; i < e; i++)
         y[i] += s[j] * cpu_value(type, v, j * 3 * d + i);
+    }
     it->row[2 * number] = maximum;
     it->row[2 * number + 1] = (float)(1 / total);
     for (size_t i = 0; i < e; i++)

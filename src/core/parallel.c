@@ -99,7 +99,7 @@ static bool parallel_spin(const struct pool *pool, bool (*ready)(const void *of)
 {
   const double begin = parallel_clock();
   while (!ready(of)) {
-    for (int i = 0; i < PAUSES; i++)
+    for (int i = 0; i < PAUSES && !ready(of); i++)
       parallel_pause();
     const bool passive = atomic_load_explicit(&pool->passive, memory_order_relaxed);
     if (parallel_clock() - begin > (passive ? SHORT_SPIN_S : SPIN_S))
