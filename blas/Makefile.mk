@@ -3,6 +3,7 @@ libtrireme_la_SOURCES += \
 	blas/amx.c \
 	blas/amx.h \
 	blas/amx_tile.h \
+	blas/bf16_tile.h \
 	blas/blas.c \
 	blas/blas.h \
 	blas/openblas.c \

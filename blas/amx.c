@@ -62,24 +62,24 @@ struct factor {
 
 static __m512i amx_load(const struct factor *f, size_t at, __mmask32 mask)
 {
-  return amx_tile_load(f->type, f->from, at, mask);
+  return bf16_tile_load(f->type, f->from, at, mask);
 }
 
 /* Copies tile t of a half strip whose rows are contiguous along k. */
 static void amx_copy_along_k(const struct factor *f, size_t first, size_t t, trm_bf16 *to)
 {
-  const __mmask32 mask = amx_tile_mask(f->k - t * DEPTH);
+  const __mmask32 mask = bf16_tile_mask(f->k - t * DEPTH);
   __m512i row[EDGE];
 
   for (size_t i = 0; i < EDGE; i++)
     row[i] = first + i < f->count ? amx_load(f, (first + i) * f->ld + t * DEPTH, mask) : _mm512_setzero_si512();
-  amx_tile_store(to, row, f->is_b);
+  bf16_tile_store(to, row, f->is_b);
 }
 
 /* Copies tile t of both halves of a strip whose values of one k are contiguous. */
 static void amx_copy_across_k(const struct factor *f, size_t first, size_t t, trm_bf16 *to, size_t half)
 {
-  const __mmask32 mask = amx_tile_mask(f->count - first);
+  const __mmask32 mask = bf16_tile_mask(f->count - first);
   __m512i low[EDGE], high[EDGE];
 
   for (size_t i = 0; i < EDGE; i++) {
@@ -90,10 +90,10 @@ static void amx_copy_across_k(const struct factor *f, size_t first, size_t t, tr
       even = amx_load(f, k * f->ld + first, mask);
     if (k + 1 < f->k)
       odd = amx_load(f, (k + 1) * f->ld + first, mask);
-    amx_tile_interleave(even, odd, &low[i], &high[i]);
+    bf16_tile_interleave(even, odd, &low[i], &high[i]);
   }
-  amx_tile_store(to, low, !f->is_b);
-  amx_tile_store(to + half, high, !f->is_b);
+  bf16_tile_store(to, low, !f->is_b);
+  bf16_tile_store(to + half, high, !f->is_b);
 }
 
 /* Copies strips [low, high), in the order of the values in memory. */
@@ -163,7 +163,7 @@ static void amx_multiply_strips(const struct operand *a_of, const trm_bf16 *a, c
 /* C = alpha sums + beta C for a strip's 32 x 32 elements, as far as C has them. */
 static void amx_store_sums(const struct trm_gemm *p, const float *sums, size_t row, size_t column)
 {
-  const __mmask32 mask = amx_tile_mask(p->n - column);
+  const __mmask32 mask = bf16_tile_mask(p->n - column);
   const __mmask16 mask_low = (__mmask16)mask, mask_high = (__mmask16)(mask >> 16);
   const __m512 alpha = _mm512_set1_ps(p->alpha), beta = _mm512_set1_ps(p->beta);
   const size_t rows = p->m - row < STRIP ? p->m - row : STRIP;

@@ -3,11 +3,12 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/activation.c \
 	kernels/cpu/attention.c \
 	kernels/cpu/attention.h \
-	kernels/cpu/attention_amx.c \
-	kernels/cpu/attention_amx.h \
-	kernels/cpu/attention_amx_backward.c \
+	kernels/cpu/attention_bf16.c \
+	kernels/cpu/attention_bf16.h \
+	kernels/cpu/attention_bf16_backward.c \
 	kernels/cpu/attention_avx2.c \
 	kernels/cpu/attention_avx512.c \
+	kernels/cpu/attention_blocks.c \
 	kernels/cpu/attention_kernel.h \
 	kernels/cpu/attention_products.c \
 	kernels/cpu/batch_norm.c \

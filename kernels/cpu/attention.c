@@ -9,7 +9,7 @@
  *
  * bfloat16: scores, exponentials and sums are float32; exponentials and the scores' gradients are rounded where they
  * are factors of products, as the queries, keys, values and dy are. Of these a head's are copied to rows without gaps:
- * oneDNN's products of such are faster. On AMX, attention_amx.c and attention_amx_backward.c compute. */
+ * oneDNN's products of such are faster. On AMX, attention_bf16.c and attention_bf16_backward.c compute. */
 #include <math.h>
 #include <string.h>
 
@@ -467,11 +467,12 @@ static const struct attention_kernels *attention_kernels_for(const struct trm_de
   return fits && it->type == TRM_VALUES_F32 && device->blas->matmul == TRM_MATMUL_F32 ? kernels : NULL;
 }
 
-/* Whether AMX computes the call: its factors are in bfloat16, as values or for blas. */
-static bool attention_by_amx(const struct trm_device *device, enum trm_value_type type)
+/* Returns what computes the call if its factors are in bfloat16, as values or for blas; NULL: nothing does. */
+static const struct attention_blocks *attention_blocks_for(const struct trm_device *device, enum trm_value_type type)
 {
-  return ((const struct cpu_state *)device->impl)->attention_amx &&
-         (type == TRM_VALUES_BF16 || device->blas->matmul == TRM_MATMUL_BF16);
+  const bool rounds = type == TRM_VALUES_BF16 || device->blas->matmul == TRM_MATMUL_BF16;
+
+  return rounds ? ((const struct cpu_state *)device->impl)->attention_blocks : NULL;
 }
 
 /* Runs a loop with scratch memory; its products stay in the calling thread. */
@@ -497,8 +498,10 @@ void cpu_attention_forward(struct trm_device *device, const struct trm_attention
     .strips = (shape->t - shape->first + STRIP - 1) / STRIP};
 
   if (shape->t - shape->first > 1) {
-    if (attention_by_amx(device, call->type)) {
-      attention_amx_forward(device, call);
+    const struct attention_blocks *blocks = attention_blocks_for(device, call->type);
+
+    if (blocks) {
+      attention_bf16_forward(device, blocks, call);
       return;
     }
     attention_run(device, &it, shape->b * shape->heads * it.strips, 1, attention_forward_body);
@@ -515,9 +518,10 @@ void cpu_attention_backward(struct trm_device *device, const struct trm_attentio
   struct attention it = {
     .shape = shape, .type = call->type, .qkv = call->qkv, .y = (void *)call->y, .row = (float *)call->row,
     .dy = call->dy, .dqkv = call->dqkv, .strips = (shape->t + STRIP - 1) / STRIP};
+  const struct attention_blocks *blocks = attention_blocks_for(device, call->type);
 
-  if (attention_by_amx(device, call->type))
-    attention_amx_backward(device, call);
+  if (blocks)
+    attention_bf16_backward(device, blocks, call);
   else
     attention_run(device, &it, shape->b * shape->heads, it.strips, attention_backward_body);
 }

@@ -73,7 +73,22 @@ void attention_multiply_keys(const struct attention_kernels *kernels, struct att
 void attention_multiply_queries(const struct attention_kernels *kernels, struct attention_strip *strip, size_t e,
                                 const float *s, const float *b, size_t ldb, float *c, size_t ldc, bool adds);
 
-/* Attention with factors of products in bfloat16, by the tiles of Intel's AMX: forward of several queries, backward. */
-bool attention_amx_supported(void); /* on this processor, by this build */
-void attention_amx_forward(struct trm_device *device, const struct trm_attention_forward *call);
-void attention_amx_backward(struct trm_device *device, const struct trm_attention_backward *call);
+/* Attention with factors of products in bfloat16, in blocks: forward of several queries, backward. */
+union tile; /* attention_bf16.h */
+struct attention_blocks {
+  const char *name;
+  bool (*supported)(void);            /* on this processor */
+  void (*begin)(void), (*end)(void); /* of a thread's products */
+  /* sums (32, 32), in (2, 2) tiles, = the products of n blocks along k, added if `adds`. Each has its two tiles of 16 rows
+   * of A, or of 16 columns of B, behind one another, and begins step_a, step_b tiles after the one before. */
+  void (*multiply)(const union tile *a, size_t step_a, const union tile *b, size_t step_b, size_t n, bool adds,
+                   union tile *sums);
+};
+
+/* Best first, ends with NULL: none may be supported. */
+extern const struct attention_blocks *const attention_blocks_table[];
+
+void attention_bf16_forward(struct trm_device *device, const struct attention_blocks *blocks,
+                            const struct trm_attention_forward *call);
+void attention_bf16_backward(struct trm_device *device, const struct attention_blocks *blocks,
+                             const struct trm_attention_backward *call);

@@ -75,7 +75,7 @@ static void conv_amx_kernel_body(const void *arguments, size_t low, size_t high)
     }
     for (size_t n = 0; n < EDGE; n++)
       row[n] = _mm512_loadu_si512(rows[n]);
-    amx_tile_store(it->tiles + item * TILE, row, true);
+    bf16_tile_store(it->tiles + item * TILE, row, true);
   }
 }
 

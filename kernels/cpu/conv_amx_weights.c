@@ -143,7 +143,7 @@ static struct transposition conv_amx_begin_dy(const struct weights *it, const st
     .walk = {.image = it->dy + (part->first * out[0] + part->row) * out[1] * it->units + unit, .images = part->images,
              .size = {part->images > 1 ? out[0] : part->rows, out[1]}, .values = it->units, .step = {1, 1},
              .lines = it->rows, .line = it->line},
-    .mask = amx_tile_mask(it->units - unit), .to = to, .steps = it->steps};
+    .mask = bf16_tile_mask(it->units - unit), .to = to, .steps = it->steps};
 
   conv_amx_walk(&dy.walk);
   return dy;
@@ -159,11 +159,11 @@ static inline void conv_amx_copy_dy(struct transposition *dy)
   for (size_t i = 0; i < EDGE; i++) {
     const __m512i even = conv_amx_take(&dy->walk, dy->mask), odd = conv_amx_take(&dy->walk, dy->mask);
 
-    amx_tile_interleave(even, odd, &low[i], &high[i]);
+    bf16_tile_interleave(even, odd, &low[i], &high[i]);
   }
-  amx_tile_store(dy->to + dy->t, low, true);
+  bf16_tile_store(dy->to + dy->t, low, true);
   if (dy->mask >> EDGE)
-    amx_tile_store(dy->to + dy->steps + dy->t, high, true);
+    bf16_tile_store(dy->to + dy->steps + dy->t, high, true);
   dy->t++;
 }
 
@@ -173,7 +173,7 @@ static void conv_amx_copy_plane(const struct weights *it, const struct part *par
 {
   const struct trm_window2d *o = &it->window;
   const size_t next = it->plane * o->stride[0] * o->stride[1] * EDGE; /* values of a block of channels */
-  const __mmask32 mask = amx_tile_mask(it->channels - channel);
+  const __mmask32 mask = bf16_tile_mask(it->channels - channel);
   struct walk walk = {
     .image = it->x + part->first * o->in[0] * o->in[1] * it->channels + channel, .images = part->images,
     .size = {o->in[0], o->in[1]}, .values = it->channels,
@@ -185,11 +185,11 @@ static void conv_amx_copy_plane(const struct weights *it, const struct part *par
   for (size_t p = 0; p < it->plane; p += 2, even += DEPTH, odd += DEPTH) {
     const __m512i middle = conv_amx_take(&walk, mask), after = conv_amx_take(&walk, mask);
 
-    amx_tile_interleave(before, middle, &low, &high);
+    bf16_tile_interleave(before, middle, &low, &high);
     _mm512_storeu_si512(even, low);
     if (mask >> EDGE)
       _mm512_storeu_si512(even + next, high);
-    amx_tile_interleave(middle, after, &low, &high);
+    bf16_tile_interleave(middle, after, &low, &high);
     _mm512_storeu_si512(odd, low);
     if (mask >> EDGE)
       _mm512_storeu_si512(odd + next, high);

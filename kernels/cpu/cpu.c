@@ -34,7 +34,10 @@ static int cpu_open(struct trm_device *device, int index, int threads, const str
   while (*attention && !(*attention)->supported())
     attention++;
   state->attention = *attention;
-  state->attention_amx = attention_amx_supported();
+  const struct attention_blocks *const *blocks = attention_blocks_table;
+  while (*blocks && !(*blocks)->supported())
+    blocks++;
+  state->attention_blocks = *blocks;
   return TRM_OK;
 }
 

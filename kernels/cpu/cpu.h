@@ -301,13 +301,14 @@ CPU_INLINE float cpu_lane_maximum(enum trm_value_type type, const void *x, size_
 }
 
 struct activation_table;
+struct attention_blocks;
 struct attention_kernels;
 struct conv_kernels;
 struct conv_library;
 
 struct cpu_state {
   const struct attention_kernels *attention; /* for this processor (attention.h); NULL: none */
-  bool attention_amx;              /* attention in bfloat16 by AMX (attention.h) */
+  const struct attention_blocks *attention_blocks; /* the same in bfloat16 */
   const struct conv_kernels *conv; /* for this processor (conv.h) */
   struct conv_library *library;    /* oneDNN's convolutions (conv_onednn.h); NULL: none yet */
   struct activation_table *activation[TRM_SCALE + 1]; /* by kind (activation.c); NULL: none yet */

@@ -419,43 +419,44 @@ static void attention_check_bf16(struct trm_device *device, const struct trm_att
   trm_free(y);
 }
 
-/* By AMX, where the processor has it. */
-static void attention_amx(struct trm_device *device)
-{
-  static const struct trm_attention shapes[] = {
-    {1, 2, 1, 1, true, 0},    {2, 31, 2, 5, true, 0},    {3, 33, 1, 16, true, 0},  {2, 65, 3, 20, true, 0},
-    {1, 256, 2, 64, true, 0}, {2, 150, 1, 48, true, 0},  {1, 300, 2, 128, true, 0}, {1, 129, 1, 80, true, 0},
-    {2, 70, 3, 8, false, 0},  {1, 128, 2, 32, false, 0}, {2, 131, 2, 64, false, 0}, {1, 161, 1, 128, false, 0}};
-
-  for (size_t s = 0; s < COUNT(shapes); s++)
-    attention_check_bf16(device, &shapes[s]);
-}
-
 static const struct attention_kernels *attention_kind;
+static const struct attention_blocks *attention_blocks;
 
 /* Sets what the CPU device, and the one within a pretended device, compute attention with. */
-static void attention_set(struct trm_device *device, const struct attention_kernels *kernels, bool amx)
+static void attention_set(struct trm_device *device)
 {
   struct trm_device *const cpu[] = {trm_device_host(device),
                                     device->host_memory ? device : pretend_device_cpu(device)};
   for (int i = 0; i < 2; i++) {
     struct cpu_state *state = cpu[i]->impl;
 
-    state->attention = kernels;
-    state->attention_amx = amx;
+    state->attention = attention_kind;
+    state->attention_blocks = attention_blocks;
   }
 }
 
-/* Values in bfloat16 on a processor without AMX. */
+static void attention_in_blocks(struct trm_device *device)
+{
+  static const struct trm_attention shapes[] = {
+    {1, 2, 1, 1, true, 0},    {2, 31, 2, 5, true, 0},    {3, 33, 1, 16, true, 0},  {2, 65, 3, 20, true, 0},
+    {1, 256, 2, 64, true, 0}, {2, 150, 1, 48, true, 0},  {1, 300, 2, 128, true, 0}, {1, 129, 1, 80, true, 0},
+    {2, 70, 3, 8, false, 0},  {1, 128, 2, 32, false, 0}, {2, 131, 2, 64, false, 0}, {1, 161, 1, 128, false, 0}};
+
+  attention_set(device);
+  for (size_t s = 0; s < COUNT(shapes); s++)
+    attention_check_bf16(device, &shapes[s]);
+}
+
+/* Values in bfloat16 on a processor without instructions for them. */
 static void attention_by_library(struct trm_device *device)
 {
-  attention_set(device, NULL, false);
+  attention_set(device);
   values_sequences(device);
 }
 
 static void attention_one_kind(struct trm_device *device)
 {
-  attention_set(device, attention_kind, false);
+  attention_set(device);
   attention_reference(device);
   attention_causal(device);
 }
@@ -464,6 +465,7 @@ void attention_every_processor(void)
 {
   if (on_other_device())
     return;
+  attention_blocks = NULL;
   for (int k = 0; attention_kernels_table[k]; k++)
     if (attention_kernels_table[k]->supported()) {
       attention_kind = attention_kernels_table[k];
@@ -472,8 +474,11 @@ void attention_every_processor(void)
   attention_kind = NULL; /* products by the library */
   on_devices(attention_one_kind);
   on_devices(attention_by_library);
-  if (attention_amx_supported())
-    on_devices(attention_amx);
+  for (int k = 0; attention_blocks_table[k]; k++)
+    if (attention_blocks_table[k]->supported()) {
+      attention_blocks = attention_blocks_table[k];
+      on_devices(attention_in_blocks);
+    }
 }
 
 /* -- rotary positions, swiglu */

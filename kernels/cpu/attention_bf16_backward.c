@@ -1,19 +1,19 @@
-/* Attention with factors in bfloat16 on the tiles of Intel's AMX: backward. The scores of 32 keys and 32 queries are
+/* Attention with factors in bfloat16: backward. The scores of 32 keys and 32 queries are
  * computed transposed, (keys, queries): so the numbers of a query are lanes of a vector, and the probabilities are the
- * factors that the sums over queries read, and those over keys with two rows interleaved (attention_amx.h). */
+ * factors that the sums over queries read, and those over keys with two rows interleaved (attention_bf16.h). */
 #include "blas/amx.h"
 #include "kernels/cpu/attention.h"
 
 #ifdef BLAS_AMX
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16," \
-                                                   "prfchw"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,prfchw"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,prfchw")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,prfchw")
 #endif
 
-#include "kernels/cpu/attention_amx.h"
+#include "kernels/cpu/attention_bf16.h"
 
 /* Blocks of queries of a strip: their sums are added to those of the keys at once. */
 enum { STRIP = 4 };
@@ -29,7 +29,7 @@ struct backward {
   float factor[2][BLOCK];        /* of the results: the scores', and 1 */
 };
 
-static struct backward attention_amx_backward_memory(const struct attention_amx *it)
+static struct backward attention_bf16_backward_memory(const struct attention_bf16 *it)
 {
   const size_t copy = 2 * it->blocks * it->depth;
   union tile *tiles = it->scratch + (size_t)cpu_thread() * it->per_thread;
@@ -52,7 +52,7 @@ static struct backward attention_amx_backward_memory(const struct attention_amx 
   return memory;
 }
 
-static size_t attention_amx_backward_tiles(const struct attention_amx *it)
+static size_t attention_bf16_backward_tiles(const struct attention_bf16 *it)
 {
   const size_t floats = 3 * it->blocks * BLOCK;
 
@@ -60,7 +60,7 @@ static size_t attention_amx_backward_tiles(const struct attention_amx *it)
 }
 
 /* Bits for those of the 16 queries from `query` on that see the key. */
-CPU_INLINE __mmask16 attention_amx_seen(const struct trm_attention *shape, size_t key, size_t query)
+CPU_INLINE __mmask16 attention_bf16_seen(const struct trm_attention *shape, size_t key, size_t query)
 {
   if (key >= shape->t)
     return 0;
@@ -70,14 +70,14 @@ CPU_INLINE __mmask16 attention_amx_seen(const struct trm_attention *shape, size_
 }
 
 /* Whether some queries of block q do not see some keys of block k, which others see. */
-static bool attention_amx_at_edge(const struct trm_attention *shape, size_t q, size_t k)
+static bool attention_bf16_at_edge(const struct trm_attention *shape, size_t q, size_t k)
 {
   return shape->causal ? q == k : (k + 1) * BLOCK > shape->t;
 }
 
 /* Interleaves the rows of two keys, 32 queries each, to row i of the two tiles of a second factor: the queries of even
  * numbers, and of odd ones. */
-CPU_INLINE void attention_amx_pair(__m512i even, __m512i odd, union tile *to, size_t i)
+CPU_INLINE void attention_bf16_pair(__m512i even, __m512i odd, union tile *to, size_t i)
 {
   const __mmask32 upper = 0xaaaaaaaau;
 
@@ -86,17 +86,17 @@ CPU_INLINE void attention_amx_pair(__m512i even, __m512i odd, union tile *to, si
 }
 
 /* Returns the scores' factor in powers of two. */
-static __m512 attention_amx_factor(const struct trm_attention *shape)
+static __m512 attention_bf16_factor(const struct trm_attention *shape)
 {
   return _mm512_set1_ps(LOG2_E / sqrtf((float)shape->head_dim));
 }
 
 /* p = the probabilities, slopes = the gradient of the scaled scores, from a block of scores and ds; both as first
  * factors, the slopes as second ones, too. */
-CPU_INLINE void attention_amx_slopes(const struct trm_attention *shape, const struct backward *memory, size_t q,
+CPU_INLINE void attention_bf16_slopes(const struct trm_attention *shape, const struct backward *memory, size_t q,
                                      size_t k, const bool at_edge, union tile *p, union tile *slopes, union tile *pairs)
 {
-  const __m512 factor = attention_amx_factor(shape);
+  const __m512 factor = attention_bf16_factor(shape);
   __m512 maximum[2], scale[2], mean[2];
 
   for (size_t h = 0; h < 2; h++) {
@@ -114,35 +114,29 @@ CPU_INLINE void attention_amx_slopes(const struct trm_attention *shape, const st
       CPU_UNROLL for (size_t h = 0; h < 2; h++) {
         const __m512 score = _mm512_load_ps(memory->s[2 * tile + h].sums + at);
         const __m512 ds = _mm512_load_ps(memory->ds[2 * tile + h].sums + at);
-        const __mmask16 mask = at_edge ? attention_amx_seen(shape, k * BLOCK + key, q * BLOCK + h * EDGE) : 0xffff;
+        const __mmask16 mask = at_edge ? attention_bf16_seen(shape, k * BLOCK + key, q * BLOCK + h * EDGE) : 0xffff;
 
-        prob[h] = _mm512_mul_ps(attention_amx_power(mask, _mm512_fmsub_ps(score, factor, maximum[h])), scale[h]);
+        prob[h] = _mm512_mul_ps(attention_bf16_power(mask, _mm512_fmsub_ps(score, factor, maximum[h])), scale[h]);
         slope[h] = _mm512_maskz_mul_ps(mask, prob[h], _mm512_sub_ps(ds, mean[h]));
       }
       _mm512_store_si512(p[tile].values + 2 * at, (__m512i)_mm512_cvtne2ps_pbh(prob[1], prob[0]));
       row[odd] = (__m512i)_mm512_cvtne2ps_pbh(slope[1], slope[0]);
       _mm512_store_si512(slopes[tile].values + 2 * at, row[odd]);
     }
-    attention_amx_pair(row[0], row[1], pairs, i);
+    attention_bf16_pair(row[0], row[1], pairs, i);
   }
 }
 
 /* Adds the products of n blocks of queries to block k of the sums of dk or dv. */
-static void attention_amx_add(const struct attention_amx *it, const union tile *a, const union tile *pairs, size_t n,
+static void attention_bf16_add(const struct attention_bf16 *it, const union tile *a, const union tile *pairs, size_t n,
                               union tile *sums, bool adds)
 {
-  for (size_t t = 0; t < it->depth; t++) {
-    if (adds)
-      attention_amx_begin(sums + 4 * t);
-    else
-      attention_amx_begin_zero();
-    attention_amx_multiply(a, 2, pairs + 2 * t, 2 * it->depth, n);
-    attention_amx_end(sums + 4 * t);
-  }
+  for (size_t t = 0; t < it->depth; t++)
+    it->products->multiply(a, 2, pairs + 2 * t, 2 * it->depth, n, adds, sums + 4 * t);
 }
 
 /* Block k of keys with the blocks [first, end) of queries, of the strip that begins at block `strip`. */
-static void attention_amx_backward_keys(const struct attention_amx *it, const struct backward *memory,
+static void attention_bf16_backward_keys(const struct attention_bf16 *it, const struct backward *memory,
                                         struct ahead *ahead, size_t strip, size_t first, size_t end, size_t k)
 {
   const struct trm_attention *shape = it->shape;
@@ -153,31 +147,31 @@ static void attention_amx_backward_keys(const struct attention_amx *it, const st
     union tile *p = memory->p + 2 * (q - first), *slopes = memory->slopes + 2 * (q - first);
     union tile *pairs = memory->slope_pairs + 2 * ((q - strip) * it->blocks + k);
 
-    attention_amx_fetch(ahead);
-    attention_amx_product(memory->k.rows + at, 2, memory->q.columns + 2 * q * depth, 2, depth, memory->s);
-    attention_amx_product(memory->v.rows + at, 2, memory->dy.columns + 2 * q * depth, 2, depth, memory->ds);
-    if (attention_amx_at_edge(shape, q, k))
-      attention_amx_slopes(shape, memory, q, k, true, p, slopes, pairs);
+    attention_bf16_fetch(ahead);
+    it->products->multiply(memory->k.rows + at, 2, memory->q.columns + 2 * q * depth, 2, depth, false, memory->s);
+    it->products->multiply(memory->v.rows + at, 2, memory->dy.columns + 2 * q * depth, 2, depth, false, memory->ds);
+    if (attention_bf16_at_edge(shape, q, k))
+      attention_bf16_slopes(shape, memory, q, k, true, p, slopes, pairs);
     else
-      attention_amx_slopes(shape, memory, q, k, false, p, slopes, pairs);
+      attention_bf16_slopes(shape, memory, q, k, false, p, slopes, pairs);
   }
-  attention_amx_add(it, memory->p, memory->dy.pairs + 2 * first * depth, end - first, memory->dv + 2 * at, adds);
-  attention_amx_add(it, memory->slopes, memory->q.pairs + 2 * first * depth, end - first, memory->dk + 2 * at, adds);
+  attention_bf16_add(it, memory->p, memory->dy.pairs + 2 * first * depth, end - first, memory->dv + 2 * at, adds);
+  attention_bf16_add(it, memory->slopes, memory->q.pairs + 2 * first * depth, end - first, memory->dk + 2 * at, adds);
 }
 
 /* Block `block` of positions of part `part` of the gradient, values from block t on. */
-static struct rows attention_amx_gradient(const struct attention_amx *it, size_t number, size_t part, size_t block,
+static struct rows attention_bf16_gradient(const struct attention_bf16 *it, size_t number, size_t part, size_t block,
                                           size_t t)
 {
-  const struct matrix m = attention_amx_part(it, number, part);
+  const struct matrix m = attention_bf16_part(it, number, part);
   const size_t high = m.rows - block * BLOCK < BLOCK ? m.rows - block * BLOCK : BLOCK;
 
   return (struct rows){it->type, it->to, m.at + block * BLOCK * m.ld + t * BLOCK, m.ld, 0, high,
-                       amx_tile_mask(m.columns - t * BLOCK)};
+                       bf16_tile_mask(m.columns - t * BLOCK)};
 }
 
 /* sums: (values, positions), positions of even numbers first; factor: (32) */
-static void attention_amx_write_transposed(const struct rows *rows, const union tile *sums, const float *factor)
+static void attention_bf16_write_transposed(const struct rows *rows, const union tile *sums, const float *factor)
 {
   for (size_t odd = 0; odd < 2; odd++) {
     __m512i low[EDGE], high[EDGE];
@@ -186,29 +180,29 @@ static void attention_amx_write_transposed(const struct rows *rows, const union 
       low[i] = _mm512_load_si512(sums[odd].sums + i * EDGE);
       high[i] = _mm512_load_si512(sums[2 + odd].sums + i * EDGE);
     }
-    amx_tile_transpose(low);
-    amx_tile_transpose(high);
+    bf16_tile_transpose(low);
+    bf16_tile_transpose(high);
     for (size_t i = 0; i < EDGE; i++)
-      attention_amx_write_row(rows, 2 * i + odd, _mm512_castsi512_ps(low[i]), _mm512_castsi512_ps(high[i]),
+      attention_bf16_write_row(rows, 2 * i + odd, _mm512_castsi512_ps(low[i]), _mm512_castsi512_ps(high[i]),
                               factor[2 * i + odd]);
   }
 }
 
 /* The gradient of block q of queries; pairs: its slopes. */
-static void attention_amx_backward_queries(const struct attention_amx *it, const struct backward *memory,
+static void attention_bf16_backward_queries(const struct attention_bf16 *it, const struct backward *memory,
                                            const union tile *pairs, size_t number, size_t q)
 {
   for (size_t t = 0; t < it->depth; t++) {
-    const struct rows rows = attention_amx_gradient(it, number, 0, q, t);
+    const struct rows rows = attention_bf16_gradient(it, number, 0, q, t);
 
-    attention_amx_product(memory->k.transposed + 2 * t, 2 * it->depth, pairs, 2, attention_amx_blocks_seen(it, q),
-                          memory->s);
-    attention_amx_write_transposed(&rows, memory->s, memory->factor[0]);
+    it->products->multiply(memory->k.transposed + 2 * t, 2 * it->depth, pairs, 2, attention_bf16_blocks_seen(it, q),
+                           false, memory->s);
+    attention_bf16_write_transposed(&rows, memory->s, memory->factor[0]);
   }
 }
 
 /* Loads 16 values, zeros where mask has none. */
-CPU_INLINE __m512 attention_amx_floats(const struct matrix *m, size_t at, __mmask16 mask)
+CPU_INLINE __m512 attention_bf16_floats(const struct matrix *m, size_t at, __mmask16 mask)
 {
   if (m->type == TRM_VALUES_F32)
     return _mm512_maskz_loadu_ps(mask, (const float *)m->values + at);
@@ -217,31 +211,31 @@ CPU_INLINE __m512 attention_amx_floats(const struct matrix *m, size_t at, __mmas
 }
 
 /* Returns the product of rows i of two matrices, in lanes. */
-static inline __m512 attention_amx_row_product(const struct matrix *a, const struct matrix *b, size_t i)
+static inline __m512 attention_bf16_row_product(const struct matrix *a, const struct matrix *b, size_t i)
 {
   __m512 sum = _mm512_setzero_ps();
 
   for (size_t j = 0; j < a->columns; j += EDGE) {
-    const __mmask16 mask = (__mmask16)amx_tile_mask(a->columns - j);
+    const __mmask16 mask = (__mmask16)bf16_tile_mask(a->columns - j);
 
-    sum = _mm512_fmadd_ps(attention_amx_floats(a, a->at + i * a->ld + j, mask),
-                          attention_amx_floats(b, b->at + i * b->ld + j, mask), sum);
+    sum = _mm512_fmadd_ps(attention_bf16_floats(a, a->at + i * a->ld + j, mask),
+                          attention_bf16_floats(b, b->at + i * b->ld + j, mask), sum);
   }
   return sum;
 }
 
 /* Copies a head to tiles, and prepares the numbers of its queries. */
-static void attention_amx_backward_begin(const struct attention_amx *it, const struct backward *memory, size_t number)
+static void attention_bf16_backward_begin(const struct attention_bf16 *it, const struct backward *memory, size_t number)
 {
   const size_t t = it->shape->t, positions = it->blocks * BLOCK;
-  const struct matrix q = attention_amx_part(it, number, 0), k = attention_amx_part(it, number, 1);
-  const struct matrix v = attention_amx_part(it, number, 2);
-  const struct matrix y = attention_amx_of_y(it, number, it->y), dy = attention_amx_of_y(it, number, it->dy);
+  const struct matrix q = attention_bf16_part(it, number, 0), k = attention_bf16_part(it, number, 1);
+  const struct matrix v = attention_bf16_part(it, number, 2);
+  const struct matrix y = attention_bf16_of_y(it, number, it->y), dy = attention_bf16_of_y(it, number, it->dy);
 
-  attention_amx_copy(it, &q, &memory->q);
-  attention_amx_copy(it, &k, &memory->k);
-  attention_amx_copy(it, &v, &memory->v);
-  attention_amx_copy(it, &dy, &memory->dy);
+  attention_bf16_copy(it, &q, &memory->q);
+  attention_bf16_copy(it, &k, &memory->k);
+  attention_bf16_copy(it, &v, &memory->v);
+  attention_bf16_copy(it, &dy, &memory->dy);
   for (size_t i = 0; i < positions; i++) {
     const float *row = it->row + 2 * (number * t + i);
 
@@ -252,45 +246,45 @@ static void attention_amx_backward_begin(const struct attention_amx *it, const s
     __m512 lanes[EDGE];
 
     for (size_t i = 0; i < EDGE; i++)
-      lanes[i] = first + i < t ? attention_amx_row_product(&y, &dy, first + i) : _mm512_setzero_ps();
-    _mm512_storeu_ps(memory->mean + first, attention_amx_reduce(lanes, true));
+      lanes[i] = first + i < t ? attention_bf16_row_product(&y, &dy, first + i) : _mm512_setzero_ps();
+    _mm512_storeu_ps(memory->mean + first, attention_bf16_reduce(lanes, true));
   }
 }
 
-static void attention_amx_backward_head(const struct attention_amx *it, const struct backward *memory, size_t number)
+static void attention_bf16_backward_head(const struct attention_bf16 *it, const struct backward *memory, size_t number)
 {
-  struct ahead ahead = attention_amx_ahead(it, number);
-  attention_amx_backward_begin(it, memory, number);
+  struct ahead ahead = attention_bf16_ahead(it, number);
+  attention_bf16_backward_begin(it, memory, number);
   for (size_t strip = (it->blocks - 1) / STRIP * STRIP, end = it->blocks;; end = strip, strip -= STRIP) {
-    const size_t seen = attention_amx_blocks_seen(it, end - 1);
+    const size_t seen = attention_bf16_blocks_seen(it, end - 1);
 
     for (size_t k = 0; k < seen; k++)
-      attention_amx_backward_keys(it, memory, &ahead, strip, it->shape->causal && k > strip ? k : strip, end, k);
+      attention_bf16_backward_keys(it, memory, &ahead, strip, it->shape->causal && k > strip ? k : strip, end, k);
     for (size_t q = strip; q < end; q++)
-      attention_amx_backward_queries(it, memory, memory->slope_pairs + 2 * (q - strip) * it->blocks, number, q);
+      attention_bf16_backward_queries(it, memory, memory->slope_pairs + 2 * (q - strip) * it->blocks, number, q);
     if (strip == 0)
       break;
   }
   for (size_t k = 0; k < it->blocks; k++)
     for (size_t t = 0; t < it->depth; t++) {
-      const struct rows dk = attention_amx_gradient(it, number, 1, k, t);
-      const struct rows dv = attention_amx_gradient(it, number, 2, k, t);
+      const struct rows dk = attention_bf16_gradient(it, number, 1, k, t);
+      const struct rows dv = attention_bf16_gradient(it, number, 2, k, t);
 
-      attention_amx_write(&dk, memory->dk + 4 * (k * it->depth + t), memory->factor[0]);
-      attention_amx_write(&dv, memory->dv + 4 * (k * it->depth + t), memory->factor[1]);
+      attention_bf16_write(&dk, memory->dk + 4 * (k * it->depth + t), memory->factor[0]);
+      attention_bf16_write(&dv, memory->dv + 4 * (k * it->depth + t), memory->factor[1]);
     }
 }
 
 /* Item: a head. */
-static void attention_amx_backward_body(const void *arguments, size_t low, size_t high)
+static void attention_bf16_backward_body(const void *arguments, size_t low, size_t high)
 {
-  const struct attention_amx *it = arguments;
-  const struct backward memory = attention_amx_backward_memory(it);
+  const struct attention_bf16 *it = arguments;
+  const struct backward memory = attention_bf16_backward_memory(it);
 
-  amx_tile_configure();
+  it->products->begin();
   for (size_t number = low; number < high; number++)
-    attention_amx_backward_head(it, &memory, number);
-  _tile_release();
+    attention_bf16_backward_head(it, &memory, number);
+  it->products->end();
 }
 
 #ifdef __clang__
@@ -299,22 +293,26 @@ static void attention_amx_backward_body(const void *arguments, size_t low, size_
 #pragma GCC pop_options
 #endif
 
-void attention_amx_backward(struct trm_device *device, const struct trm_attention_backward *call)
+void attention_bf16_backward(struct trm_device *device, const struct attention_blocks *blocks,
+                             const struct trm_attention_backward *call)
 {
   const struct trm_attention *shape = &call->shape;
-  struct attention_amx it = {
-    .shape = shape, .type = call->type, .qkv = call->qkv, .y = call->y, .row = (float *)call->row, .dy = call->dy,
-    .to = call->dqkv, .blocks = attention_amx_blocks_of(shape->t), .depth = attention_amx_blocks_of(shape->head_dim)};
+  struct attention_bf16 it = {
+    .shape = shape, .products = blocks, .type = call->type, .qkv = call->qkv, .y = call->y, .row = (float *)call->row,
+    .dy = call->dy, .to = call->dqkv, .blocks = attention_bf16_blocks_of(shape->t),
+    .depth = attention_bf16_blocks_of(shape->head_dim)};
 
-  it.per_thread = attention_amx_backward_tiles(&it);
-  attention_amx_run(device, &it, shape->b * shape->heads, shape->t, attention_amx_backward_body);
+  it.per_thread = attention_bf16_backward_tiles(&it);
+  attention_bf16_run(device, &it, shape->b * shape->heads, shape->t, attention_bf16_backward_body);
 }
 
 #else
 
-void attention_amx_backward(struct trm_device *device, const struct trm_attention_backward *call)
+void attention_bf16_backward(struct trm_device *device, const struct attention_blocks *blocks,
+                             const struct trm_attention_backward *call)
 {
   (void)device;
+  (void)blocks;
   (void)call;
 }
 #endif

@@ -1,5 +1,5 @@
-/* Attention on AMX: a head's copies in tiles, products of blocks, and results, as forward and backward use them.
- * Private to the files attention_amx*.c, which are compiled for processors with AMX.
+/* Attention with factors in bfloat16: a head's copies in tiles, and results, as forward and backward use them. Private to
+ * the files attention_bf16*.c, which are compiled for processors with AVX-512 and its bfloat16 instructions.
  *
  * A head is copied to tiles once, in each form that its products read; zeros fill up the last block of positions and of
  * values. Blocks that the mask leaves out are skipped. Each sum runs over blocks of 32 terms in order, whatever the
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "blas/amx_tile.h"
+#include "blas/bf16_tile.h"
 #include "kernels/cpu/attention.h"
 
 /* Positions, and values of a head, of a block: two tiles. */
@@ -17,16 +17,18 @@ enum { BLOCK = 2 * EDGE };
 
 union tile {
   trm_bf16 values[TILE];
+  uint32_t pairs[EDGE * EDGE]; /* of values of k */
   float sums[SUMS];
 };
 
-static inline size_t attention_amx_blocks_of(size_t n)
+static inline size_t attention_bf16_blocks_of(size_t n)
 {
   return (n + BLOCK - 1) / BLOCK;
 }
 
-struct attention_amx {
+struct attention_bf16 {
   const struct trm_attention *shape;
+  const struct attention_blocks *products;
   enum trm_value_type type;
   const void *qkv; /* (B, T, 3, H, E) */
   const void *y;   /* (B, T - first, H, E) */
@@ -55,45 +57,45 @@ struct copies {
 };
 
 /* Copies block b of positions, block t of values. */
-static inline void attention_amx_copy_block(const struct matrix *m, size_t b, size_t t, const struct copies *to,
+static inline void attention_bf16_copy_block(const struct matrix *m, size_t b, size_t t, const struct copies *to,
                                             size_t at)
 {
-  const __mmask32 mask = amx_tile_mask(m->columns - t * BLOCK);
+  const __mmask32 mask = bf16_tile_mask(m->columns - t * BLOCK);
   __m512i row[BLOCK], low[EDGE], high[EDGE];
 
   for (size_t i = 0; i < BLOCK; i++)
     row[i] = b * BLOCK + i < m->rows
-               ? amx_tile_load(m->type, m->values, m->at + (b * BLOCK + i) * m->ld + t * BLOCK, mask)
+               ? bf16_tile_load(m->type, m->values, m->at + (b * BLOCK + i) * m->ld + t * BLOCK, mask)
                : _mm512_setzero_si512();
   for (size_t i = 0; (to->pairs || to->transposed) && i < EDGE; i++)
-    amx_tile_interleave(row[2 * i], row[2 * i + 1], &low[i], &high[i]);
+    bf16_tile_interleave(row[2 * i], row[2 * i + 1], &low[i], &high[i]);
   if (to->rows) {
-    amx_tile_store(to->rows + at, row, false);
-    amx_tile_store(to->rows + at + 1, row + EDGE, false);
+    bf16_tile_store(to->rows + at, row, false);
+    bf16_tile_store(to->rows + at + 1, row + EDGE, false);
   }
   if (to->columns) {
-    amx_tile_store(to->columns + at, row, true);
-    amx_tile_store(to->columns + at + 1, row + EDGE, true);
+    bf16_tile_store(to->columns + at, row, true);
+    bf16_tile_store(to->columns + at + 1, row + EDGE, true);
   }
   if (to->pairs) {
-    amx_tile_store(to->pairs + at, low, false);
-    amx_tile_store(to->pairs + at + 1, high, false);
+    bf16_tile_store(to->pairs + at, low, false);
+    bf16_tile_store(to->pairs + at + 1, high, false);
   }
   if (to->transposed) {
-    amx_tile_store(to->transposed + at, low, true);
-    amx_tile_store(to->transposed + at + 1, high, true);
+    bf16_tile_store(to->transposed + at, low, true);
+    bf16_tile_store(to->transposed + at + 1, high, true);
   }
 }
 
-static inline void attention_amx_copy(const struct attention_amx *it, const struct matrix *m, const struct copies *to)
+static inline void attention_bf16_copy(const struct attention_bf16 *it, const struct matrix *m, const struct copies *to)
 {
   for (size_t b = 0; b < it->blocks; b++)
     for (size_t t = 0; t < it->depth; t++)
-      attention_amx_copy_block(m, b, t, to, 2 * (b * it->depth + t));
+      attention_bf16_copy_block(m, b, t, to, 2 * (b * it->depth + t));
 }
 
 /* Queries (part 0), keys (1) or values (2) of head `number` of the batch. */
-static inline struct matrix attention_amx_part(const struct attention_amx *it, size_t number, size_t part)
+static inline struct matrix attention_bf16_part(const struct attention_bf16 *it, size_t number, size_t part)
 {
   const struct trm_attention *shape = it->shape;
   const size_t e = shape->head_dim, d = shape->heads * e, b = number / shape->heads, h = number % shape->heads;
@@ -102,7 +104,7 @@ static inline struct matrix attention_amx_part(const struct attention_amx *it, s
 }
 
 /* y or dy of it, in backward. */
-static inline struct matrix attention_amx_of_y(const struct attention_amx *it, size_t number, const void *values)
+static inline struct matrix attention_bf16_of_y(const struct attention_bf16 *it, size_t number, const void *values)
 {
   const struct trm_attention *shape = it->shape;
   const size_t e = shape->head_dim, d = shape->heads * e, b = number / shape->heads, h = number % shape->heads;
@@ -119,7 +121,7 @@ struct ahead {
   size_t row, rows, step; /* the next row of all of them, and rows for each block of scores */
 };
 
-CPU_INLINE void attention_amx_fetch_rows(const struct matrix *m, size_t low, size_t high, const bool writes)
+CPU_INLINE void attention_bf16_fetch_rows(const struct matrix *m, size_t low, size_t high, const bool writes)
 {
   enum { TO_SECOND_CACHE = 2 };
   const size_t bytes = trm_value_bytes(m->type), row = m->columns * bytes, ld = m->ld * bytes;
@@ -133,88 +135,36 @@ CPU_INLINE void attention_amx_fetch_rows(const struct matrix *m, size_t low, siz
         __builtin_prefetch(line, 0, TO_SECOND_CACHE);
 }
 
-static inline void attention_amx_fetch(struct ahead *ahead)
+static inline void attention_bf16_fetch(struct ahead *ahead)
 {
   const size_t low = ahead->row, high = low + ahead->step < ahead->rows ? low + ahead->step : ahead->rows;
 
   for (size_t i = 0; i < ahead->written; i++)
-    attention_amx_fetch_rows(&ahead->matrix[i], low, high, false);
+    attention_bf16_fetch_rows(&ahead->matrix[i], low, high, false);
   for (size_t i = ahead->written; i < ahead->count; i++)
-    attention_amx_fetch_rows(&ahead->matrix[i], low, high, true);
+    attention_bf16_fetch_rows(&ahead->matrix[i], low, high, true);
   ahead->row = high;
 }
 
 /* The next head after `number`: what forward or, with dy, backward reads and writes of it. */
-static inline struct ahead attention_amx_ahead(const struct attention_amx *it, size_t number)
+static inline struct ahead attention_bf16_ahead(const struct attention_bf16 *it, size_t number)
 {
   struct ahead ahead = {.count = 0, .rows = it->shape->t, .step = (it->shape->causal ? 2 : 1) * BLOCK / it->blocks + 1};
 
   if (number + 1 == it->shape->b * it->shape->heads)
     return ahead;
   for (size_t part = 0; part < 3; part++)
-    ahead.matrix[ahead.count++] = attention_amx_part(it, number + 1, part);
+    ahead.matrix[ahead.count++] = attention_bf16_part(it, number + 1, part);
   if (it->dy) {
-    ahead.matrix[ahead.count++] = attention_amx_of_y(it, number + 1, it->y);
-    ahead.matrix[ahead.count++] = attention_amx_of_y(it, number + 1, it->dy);
+    ahead.matrix[ahead.count++] = attention_bf16_of_y(it, number + 1, it->y);
+    ahead.matrix[ahead.count++] = attention_bf16_of_y(it, number + 1, it->dy);
   }
   ahead.written = ahead.count;
   for (size_t part = 0; it->dy && part < 3; part++) {
-    ahead.matrix[ahead.count] = attention_amx_part(it, number + 1, part);
+    ahead.matrix[ahead.count] = attention_bf16_part(it, number + 1, part);
     ahead.matrix[ahead.count++].values = it->to;
   }
   return ahead;
-}
-
-/* -- products */
-
-/* Tile registers 0 to 3 have the sums of a block, (2, 2) tiles. */
-CPU_INLINE void attention_amx_begin(const union tile *sums)
-{
-  _tile_loadd(0, sums, LINE);
-  _tile_loadd(1, sums + 1, LINE);
-  _tile_loadd(2, sums + 2, LINE);
-  _tile_loadd(3, sums + 3, LINE);
-}
-
-CPU_INLINE void attention_amx_begin_zero(void)
-{
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-
-/* Adds the products of n blocks along k; each has the two tiles of 16 rows, or columns, behind one another. */
-CPU_INLINE void attention_amx_multiply(const union tile *a, size_t step_a, const union tile *b, size_t step_b, size_t n)
-{
-  amx_tile_written(a);
-  for (; n > 0; n--, a += step_a, b += step_b) {
-    _tile_loadd(4, a, LINE);
-    _tile_loadd(6, b, LINE);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, a + 1, LINE);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_loadd(7, b + 1, LINE);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-}
-
-CPU_INLINE void attention_amx_end(union tile *sums)
-{
-  _tile_stored(0, sums, LINE);
-  _tile_stored(1, sums + 1, LINE);
-  _tile_stored(2, sums + 2, LINE);
-  _tile_stored(3, sums + 3, LINE);
-}
-
-/* Sums (keys or values, queries) of a block that begin at 0. */
-static inline void attention_amx_product(const union tile *a, size_t step_a, const union tile *b, size_t step_b,
-                                         size_t n, union tile *sums)
-{
-  attention_amx_begin_zero();
-  attention_amx_multiply(a, step_a, b, step_b, n);
-  attention_amx_end(sums);
 }
 
 /* -- results */
@@ -228,7 +178,7 @@ struct rows {
   __mmask32 mask;   /* values that there are */
 };
 
-static inline void attention_amx_write_row(const struct rows *rows, size_t i, __m512 low, __m512 high, float factor)
+static inline void attention_bf16_write_row(const struct rows *rows, size_t i, __m512 low, __m512 high, float factor)
 {
   const size_t at = rows->at + i * rows->ld;
   const __m512 scale = _mm512_set1_ps(factor);
@@ -246,19 +196,19 @@ static inline void attention_amx_write_row(const struct rows *rows, size_t i, __
 }
 
 /* sums: (positions, values); factor: (32) */
-static inline void attention_amx_write(const struct rows *rows, const union tile *sums, const float *factor)
+static inline void attention_bf16_write(const struct rows *rows, const union tile *sums, const float *factor)
 {
   for (size_t i = 0; i < BLOCK; i++) {
     const float *from = sums[i / EDGE * 2].sums + i % EDGE * EDGE;
 
-    attention_amx_write_row(rows, i, _mm512_load_ps(from), _mm512_load_ps(from + SUMS), factor[i]);
+    attention_bf16_write_row(rows, i, _mm512_load_ps(from), _mm512_load_ps(from + SUMS), factor[i]);
   }
 }
 
 /* -- exponentials */
 
 /* 2^x, relative error below 2.7e-6: 2^floor(x) times a minimax polynomial of the fraction (Remez' exchange). */
-CPU_INLINE __m512 attention_amx_power(__mmask16 mask, __m512 x)
+CPU_INLINE __m512 attention_bf16_power(__mmask16 mask, __m512 x)
 {
   enum { FLOOR = 9 };
   const __m512 r = _mm512_reduce_ps(x, FLOOR);
@@ -272,13 +222,13 @@ CPU_INLINE __m512 attention_amx_power(__mmask16 mask, __m512 x)
 }
 
 /* Returns the sums of 16 vectors of lanes, or their maxima: all at once, because one waits for each of its steps. */
-CPU_INLINE __m512 attention_amx_reduce(__m512 row[EDGE], const bool sums)
+CPU_INLINE __m512 attention_bf16_reduce(__m512 row[EDGE], const bool sums)
 {
   __m512i r[EDGE];
 
   for (size_t i = 0; i < EDGE; i++)
     r[i] = _mm512_castps_si512(row[i]);
-  amx_tile_transpose(r);
+  bf16_tile_transpose(r);
   CPU_UNROLL for (size_t n = EDGE / 2; n > 0; n /= 2)
     CPU_UNROLL for (size_t i = 0; i < n; i++) {
       const __m512 a = _mm512_castsi512_ps(r[i]), b = _mm512_castsi512_ps(r[i + n]);
@@ -289,13 +239,13 @@ CPU_INLINE __m512 attention_amx_reduce(__m512 row[EDGE], const bool sums)
 }
 
 /* Returns the number of blocks of keys that block q of queries sees. */
-static inline size_t attention_amx_blocks_seen(const struct attention_amx *it, size_t q)
+static inline size_t attention_bf16_blocks_seen(const struct attention_bf16 *it, size_t q)
 {
   return it->shape->causal ? q + 1 : it->blocks;
 }
 
 /* Runs a loop with `per_thread` tiles of scratch memory. */
-static inline void attention_amx_run(struct trm_device *device, struct attention_amx *it, size_t items, size_t queries,
+static inline void attention_bf16_run(struct trm_device *device, struct attention_bf16 *it, size_t items, size_t queries,
                                      cpu_body *body)
 {
   const double work = (double)queries * (double)it->shape->t * (double)it->shape->head_dim;
