@@ -149,6 +149,7 @@ static void attention_bf16_backward_keys(const struct attention_bf16 *it, const 
 
     attention_bf16_fetch(ahead);
     it->products->multiply(memory->k.rows + at, 2, memory->q.columns + 2 * q * depth, 2, depth, false, memory->s);
+    attention_bf16_fetch(ahead);
     it->products->multiply(memory->v.rows + at, 2, memory->dy.columns + 2 * q * depth, 2, depth, false, memory->ds);
     if (attention_bf16_at_edge(shape, q, k))
       attention_bf16_slopes(shape, memory, q, k, true, p, slopes, pairs);
