@@ -115,8 +115,8 @@ CPU_INLINE void cpu_write(enum trm_value_type type, const float *place, void *va
 /* Fetches values into the caches, which may be beyond the array: to be read, or to be written. A loop with much
  * arithmetic for each value has few reads and writes in progress, and the processor's own prefetching is late for it:
  * it runs in steps of CPU_STEP values, and fetches those CPU_AHEAD further. One that only reads, with so little
- * arithmetic that memory alone limits it, fetches those CPU_STREAM_AHEAD further: the processor's own prefetching begins
- * anew with each page. */
+ * arithmetic that memory alone limits it, fetches those CPU_STREAM_AHEAD further: the processor's own prefetching stops
+ * at the end of a page. */
 #define CPU_STEP 64
 #define CPU_AHEAD 512
 #define CPU_STREAM_AHEAD 2048
