@@ -1,4 +1,5 @@
-/* Tiles of Intel's AMX, for files that are compiled for processors with AMX (BLAS_AMX). Private to blas and kernels/cpu.
+/* Tiles of Intel's AMX, for files that are compiled for processors with AMX (BLAS_AMX). Private to blas and
+ * kernels/cpu.
  *
  * A tile has 16 rows of 64 bytes, and one instruction adds the product of 16 x 32 and 32 x 16 values in bfloat16 to
  * 16 x 16 float32 sums (Intel's manual of the instruction set, TDPBF16PS; it takes subnormal values for zero). */

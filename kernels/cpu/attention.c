@@ -9,7 +9,8 @@
  *
  * bfloat16: scores, exponentials and sums are float32; exponentials and the scores' gradients are rounded where they
  * are factors of products, as the queries, keys, values and dy are. Of these a head's are copied to rows without gaps:
- * oneDNN's products of such are faster. On AMX, attention_bf16.c and attention_bf16_backward.c compute. */
+ * oneDNN's products of such are faster. Where the processor has instructions for bfloat16, attention_bf16.c and
+ * attention_bf16_backward.c compute. */
 #include <math.h>
 #include <string.h>
 

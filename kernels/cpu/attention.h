@@ -77,10 +77,10 @@ void attention_multiply_queries(const struct attention_kernels *kernels, struct 
 union tile; /* attention_bf16.h */
 struct attention_blocks {
   const char *name;
-  bool (*supported)(void);            /* on this processor */
+  bool (*supported)(void);           /* on this processor */
   void (*begin)(void), (*end)(void); /* of a thread's products */
-  /* sums (32, 32), in (2, 2) tiles, = the products of n blocks along k, added if `adds`. Each has its two tiles of 16 rows
-   * of A, or of 16 columns of B, behind one another, and begins step_a, step_b tiles after the one before. */
+  /* sums (32, 32), in (2, 2) tiles, = the products of n blocks along k, added if `adds`. Each has its two tiles of 16
+   * rows of A, or of 16 columns of B, behind one another, and begins step_a, step_b tiles after the one before. */
   void (*multiply)(const union tile *a, size_t step_a, const union tile *b, size_t step_b, size_t n, bool adds,
                    union tile *sums);
 };

@@ -55,7 +55,7 @@ static inline __m512 attention_bf16_maximum(const float *s, size_t blocks, __mma
 /* Sets a row of p, 32 of each block, 1 tile of 2, to 2^(factor s - maximum), 0 where masked. Returns its sum, in
  * lanes. */
 static inline __m512 attention_bf16_exponentials(const float *s, size_t blocks, __mmask32 mask, float factor,
-                                                float maximum, trm_bf16 *p)
+                                                 float maximum, trm_bf16 *p)
 {
   const __m512 scale = _mm512_set1_ps(factor), shift = _mm512_set1_ps(maximum);
   __m512 low_sum = _mm512_setzero_ps(), high_sum = low_sum;
@@ -64,7 +64,7 @@ static inline __m512 attention_bf16_exponentials(const float *s, size_t blocks, 
     const __mmask32 kept = blocks > 1 ? 0xffffffffu : mask;
     const __m512 low = attention_bf16_power((__mmask16)kept, _mm512_fmsub_ps(_mm512_load_ps(s), scale, shift));
     const __m512 high = attention_bf16_power((__mmask16)(kept >> 16),
-                                            _mm512_fmsub_ps(_mm512_load_ps(s + SUMS), scale, shift));
+                                             _mm512_fmsub_ps(_mm512_load_ps(s + SUMS), scale, shift));
 
     low_sum = _mm512_add_ps(low_sum, low);
     high_sum = _mm512_add_ps(high_sum, high);
@@ -76,7 +76,7 @@ static inline __m512 attention_bf16_exponentials(const float *s, size_t blocks, 
 /* Turns the scores of block q, (queries, keys), into exponentials p. Returns their maxima, scaled, in row[0], and 1 /
  * sums in row[1]. */
 static void attention_bf16_softmax(const struct attention_bf16 *it, const struct forward *memory, size_t q,
-                                  float row[2][BLOCK])
+                                   float row[2][BLOCK])
 {
   const size_t seen = attention_bf16_blocks_seen(it, q);
   const float factor = 1 / sqrtf((float)it->shape->head_dim);
@@ -99,7 +99,7 @@ static void attention_bf16_softmax(const struct attention_bf16 *it, const struct
 
 /* Block q of queries of head `number`. */
 static void attention_bf16_forward_block(const struct attention_bf16 *it, const struct forward *memory,
-                                        struct ahead *ahead, size_t number, size_t q)
+                                         struct ahead *ahead, size_t number, size_t q)
 {
   const struct trm_attention *shape = it->shape;
   const size_t e = shape->head_dim, d = shape->heads * e, left = shape->t - shape->first;

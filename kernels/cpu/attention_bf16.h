@@ -1,5 +1,5 @@
-/* Attention with factors in bfloat16: a head's copies in tiles, and results, as forward and backward use them. Private to
- * the files attention_bf16*.c, which are compiled for processors with AVX-512 and its bfloat16 instructions.
+/* Attention with factors in bfloat16: a head's copies in tiles, and results, as forward and backward use them. Private
+ * to the files attention_bf16*.c and attention_blocks.c, compiled for processors with AVX-512's bfloat16 instructions.
  *
  * A head is copied to tiles once, in each form that its products read; zeros fill up the last block of positions and of
  * values. Blocks that the mask leaves out are skipped. Each sum runs over blocks of 32 terms in order, whatever the
@@ -58,7 +58,7 @@ struct copies {
 
 /* Copies block b of positions, block t of values. */
 static inline void attention_bf16_copy_block(const struct matrix *m, size_t b, size_t t, const struct copies *to,
-                                            size_t at)
+                                             size_t at)
 {
   const __mmask32 mask = bf16_tile_mask(m->columns - t * BLOCK);
   __m512i row[BLOCK], low[EDGE], high[EDGE];
@@ -118,7 +118,7 @@ static inline struct matrix attention_bf16_of_y(const struct attention_bf16 *it,
 struct ahead {
   struct matrix matrix[8];
   size_t count, written; /* matrices, and the first that will be written */
-  size_t row, rows, step; /* the next row of all of them, and rows for each block of scores */
+  size_t row, rows, step; /* the next row of all of them, and rows for each product of scores */
 };
 
 CPU_INLINE void attention_bf16_fetch_rows(const struct matrix *m, size_t low, size_t high, const bool writes)
@@ -247,8 +247,8 @@ static inline size_t attention_bf16_blocks_seen(const struct attention_bf16 *it,
 }
 
 /* Runs a loop with `per_thread` tiles of scratch memory. */
-static inline void attention_bf16_run(struct trm_device *device, struct attention_bf16 *it, size_t items, size_t queries,
-                                     cpu_body *body)
+static inline void attention_bf16_run(struct trm_device *device, struct attention_bf16 *it, size_t items,
+                                      size_t queries, cpu_body *body)
 {
   const double work = (double)queries * (double)it->shape->t * (double)it->shape->head_dim;
 

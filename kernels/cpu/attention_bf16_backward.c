@@ -94,7 +94,8 @@ static __m512 attention_bf16_factor(const struct trm_attention *shape)
 /* p = the probabilities, slopes = the gradient of the scaled scores, from a block of scores and ds; both as first
  * factors, the slopes as second ones, too. */
 CPU_INLINE void attention_bf16_slopes(const struct trm_attention *shape, const struct backward *memory, size_t q,
-                                     size_t k, const bool at_edge, union tile *p, union tile *slopes, union tile *pairs)
+                                      size_t k, const bool at_edge, union tile *p, union tile *slopes,
+                                      union tile *pairs)
 {
   const __m512 factor = attention_bf16_factor(shape);
   __m512 maximum[2], scale[2], mean[2];
@@ -129,7 +130,7 @@ CPU_INLINE void attention_bf16_slopes(const struct trm_attention *shape, const s
 
 /* Adds the products of n blocks of queries to block k of the sums of dk or dv. */
 static void attention_bf16_add(const struct attention_bf16 *it, const union tile *a, const union tile *pairs, size_t n,
-                              union tile *sums, bool adds)
+                               union tile *sums, bool adds)
 {
   for (size_t t = 0; t < it->depth; t++)
     it->products->multiply(a, 2, pairs + 2 * t, 2 * it->depth, n, adds, sums + 4 * t);
@@ -137,7 +138,7 @@ static void attention_bf16_add(const struct attention_bf16 *it, const union tile
 
 /* Block k of keys with the blocks [first, end) of queries, of the strip that begins at block `strip`. */
 static void attention_bf16_backward_keys(const struct attention_bf16 *it, const struct backward *memory,
-                                        struct ahead *ahead, size_t strip, size_t first, size_t end, size_t k)
+                                         struct ahead *ahead, size_t strip, size_t first, size_t end, size_t k)
 {
   const struct trm_attention *shape = it->shape;
   const size_t depth = it->depth, at = 2 * k * depth;
@@ -162,7 +163,7 @@ static void attention_bf16_backward_keys(const struct attention_bf16 *it, const 
 
 /* Block `block` of positions of part `part` of the gradient, values from block t on. */
 static struct rows attention_bf16_gradient(const struct attention_bf16 *it, size_t number, size_t part, size_t block,
-                                          size_t t)
+                                           size_t t)
 {
   const struct matrix m = attention_bf16_part(it, number, part);
   const size_t high = m.rows - block * BLOCK < BLOCK ? m.rows - block * BLOCK : BLOCK;
@@ -185,13 +186,13 @@ static void attention_bf16_write_transposed(const struct rows *rows, const union
     bf16_tile_transpose(high);
     for (size_t i = 0; i < EDGE; i++)
       attention_bf16_write_row(rows, 2 * i + odd, _mm512_castsi512_ps(low[i]), _mm512_castsi512_ps(high[i]),
-                              factor[2 * i + odd]);
+                               factor[2 * i + odd]);
   }
 }
 
 /* The gradient of block q of queries; pairs: its slopes. */
 static void attention_bf16_backward_queries(const struct attention_bf16 *it, const struct backward *memory,
-                                           const union tile *pairs, size_t number, size_t q)
+                                            const union tile *pairs, size_t number, size_t q)
 {
   for (size_t t = 0; t < it->depth; t++) {
     const struct rows rows = attention_bf16_gradient(it, number, 0, q, t);
