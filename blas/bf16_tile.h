@@ -2,11 +2,12 @@
  * bfloat16 instructions. Private to blas and kernels/cpu.
  *
  * A tile of the first factor of a product has 16 rows of 32 values of k. One of the second has 16 rows of two values of
- * k, with those of 16 columns interleaved. So does Intel's AMX have them (amx_tile.h), and two values of k are what an
- * instruction of AVX-512 multiplies and adds for each of 16 sums. */
+ * k, with those of 16 columns interleaved. Intel's AMX has the same tiles (amx_tile.h); an instruction of AVX-512
+ * multiplies and adds two values of k for each of 16 sums. */
 #pragma once
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/bfloat16.h"

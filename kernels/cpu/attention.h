@@ -1,4 +1,4 @@
-/* Attention in float32: products of a strip by micro-kernels. Private to kernels/cpu.
+/* Attention: in float32, products of a strip by micro-kernels; in bfloat16, of blocks. Private to kernels/cpu.
  *
  * A strip is some queries of one head with all the keys that they attend to. Its products are small, and where the
  * scores are masked only a part of each is needed: a library copies both factors, and computes all. Here B is read in

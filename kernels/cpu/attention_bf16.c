@@ -1,5 +1,5 @@
-/* Attention with factors in bfloat16: forward (attention_bf16.h). Of 32 queries: scores of
- * all keys that they see, (queries, keys); maximum, exponentials and sum of each row; their product with the values. */
+/* Attention with factors in bfloat16: forward (attention_bf16.h). Of 32 queries: scores of all keys that they see,
+ * (queries, keys); maximum, exponentials and sum of each row; their product with the values. */
 #include "blas/amx.h"
 #include "kernels/cpu/attention.h"
 

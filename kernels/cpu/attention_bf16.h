@@ -149,7 +149,8 @@ static inline void attention_bf16_fetch(struct ahead *ahead)
 /* The next head after `number`: what forward or, with dy, backward reads and writes of it. */
 static inline struct ahead attention_bf16_ahead(const struct attention_bf16 *it, size_t number)
 {
-  const size_t blocks = it->shape->causal ? it->blocks * (it->blocks + 1) / 2 : it->blocks * it->blocks;
+  const size_t queries = it->blocks - it->first;
+  const size_t blocks = it->shape->causal ? queries * (it->blocks + it->first + 1) / 2 : queries * it->blocks;
   const size_t products = (it->dy ? 2 : 1) * blocks;
   struct ahead ahead = {.count = 0, .rows = it->shape->t, .step = (it->shape->t + products - 1) / products};
 

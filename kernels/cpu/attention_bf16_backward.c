@@ -1,6 +1,6 @@
-/* Attention with factors in bfloat16: backward. The scores of 32 keys and 32 queries are
- * computed transposed, (keys, queries): so the numbers of a query are lanes of a vector, and the probabilities are the
- * factors that the sums over queries read, and those over keys with two rows interleaved (attention_bf16.h). */
+/* Attention with factors in bfloat16: backward. The scores of 32 keys and 32 queries are computed transposed, (keys,
+ * queries): so the numbers of a query are lanes of a vector, and the probabilities are the factors that the sums over
+ * queries read, and those over keys with two rows interleaved (attention_bf16.h). */
 #include "blas/amx.h"
 #include "kernels/cpu/attention.h"
 

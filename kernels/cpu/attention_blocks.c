@@ -3,6 +3,17 @@
 #include "kernels/cpu/attention.h"
 
 #ifdef BLAS_AMX
+static bool attention_amx_supported(void)
+{
+  return trm_blas_amx.supported() && __builtin_cpu_supports("avx512dq");
+}
+
+static bool attention_avx512_supported(void)
+{
+  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
 #ifdef __clang__
 #pragma clang attribute push(__attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16," \
                                                    "prfchw"))), apply_to = function)
@@ -53,11 +64,6 @@ static void attention_amx_multiply(const union tile *a, size_t step_a, const uni
   _tile_stored(3, sums + 3, LINE);
 }
 
-static bool attention_amx_supported(void)
-{
-  return trm_blas_amx.supported() && __builtin_cpu_supports("avx512dq");
-}
-
 static const struct attention_blocks attention_amx = {"amx", attention_amx_supported, amx_tile_configure,
                                                       attention_amx_end, attention_amx_multiply};
 
@@ -103,12 +109,6 @@ static void attention_avx512_multiply(const union tile *a, size_t step_a, const 
 
 static void attention_avx512_nothing(void)
 {
-}
-
-static bool attention_avx512_supported(void)
-{
-  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 static const struct attention_blocks attention_avx512_bf16 = {

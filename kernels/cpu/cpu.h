@@ -308,7 +308,7 @@ struct conv_library;
 
 struct cpu_state {
   const struct attention_kernels *attention; /* for this processor (attention.h); NULL: none */
-  const struct attention_blocks *attention_blocks; /* the same in bfloat16 */
+  const struct attention_blocks *attention_blocks; /* the same in bfloat16; NULL: none */
   const struct conv_kernels *conv; /* for this processor (conv.h) */
   struct conv_library *library;    /* oneDNN's convolutions (conv_onednn.h); NULL: none yet */
   struct activation_table *activation[TRM_SCALE + 1]; /* by kind (activation.c); NULL: none yet */

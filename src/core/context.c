@@ -55,7 +55,8 @@ static void *context_run(void *data)
 int trm_context_start_thread(pthread_t *thread, void *(*run)(void *argument), void *argument)
 {
   struct context_start start = {.rank = trm_rank_current(), .run = run, .argument = argument};
-  sem_init(&start.taken, 0, 0);
+  if (sem_init(&start.taken, 0, 0) != 0)
+    return errno;
   const int reason = pthread_create(thread, NULL, context_run, &start);
   while (!reason && sem_wait(&start.taken) != 0 && errno == EINTR)
     ;

@@ -94,7 +94,7 @@ static bool parallel_has_task(const void *of)
   return atomic_load(&next->worker->task) != next->seen;
 }
 
-/* Returns true as soon as ready(of), false after a time. */
+/* Returns whether ready(of): as soon as it is, or after a time. */
 static bool parallel_spin(const struct pool *pool, bool (*ready)(const void *of), const void *of)
 {
   const double begin = parallel_clock();
@@ -103,7 +103,7 @@ static bool parallel_spin(const struct pool *pool, bool (*ready)(const void *of)
       parallel_pause();
     const bool passive = atomic_load_explicit(&pool->passive, memory_order_relaxed);
     if (parallel_clock() - begin > (passive ? SHORT_SPIN_S : SPIN_S))
-      return false;
+      return ready(of);
   }
   return true;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "blas/blas.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "kernels.h"
@@ -447,8 +448,8 @@ static void attention_in_blocks(struct trm_device *device)
     attention_check_bf16(device, &shapes[s]);
 }
 
-/* Values in bfloat16 on a processor without instructions for them. */
-static void attention_by_library(struct trm_device *device)
+/* Values in bfloat16, and factors if the device's products round them. */
+static void attention_of_values(struct trm_device *device)
 {
   attention_set(device);
   values_sequences(device);
@@ -473,11 +474,14 @@ void attention_every_processor(void)
     }
   attention_kind = NULL; /* products by the library */
   on_devices(attention_one_kind);
-  on_devices(attention_by_library);
+  on_devices(attention_of_values);
+  const struct trm_blas_ops *rounds = trm_blas_find("auto", TRM_MATMUL_BF16);
   for (int k = 0; attention_blocks_table[k]; k++)
     if (attention_blocks_table[k]->supported()) {
       attention_blocks = attention_blocks_table[k];
       on_devices(attention_in_blocks);
+      if (rounds && rounds->open(1) == TRM_OK)
+        on_devices_with(attention_of_values, rounds);
     }
 }
 
