@@ -34,7 +34,8 @@ struct trm_rank_state *trm_rank_current(void)
   return rank ? rank : &process_rank;
 }
 
-/* On the stack of the thread that creates the other one, until that one has taken it. */
+/* On the stack of the thread that creates the other one, until that one has taken it: memory that the other one would
+ * free when it first runs would make the bytes in use (trm_memory_allocated) depend on that time. */
 struct context_start {
   struct trm_rank_state *rank;
   void *(*run)(void *argument);

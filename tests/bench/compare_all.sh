@@ -1,6 +1,6 @@
 #!/bin/bash
 # The table of whole training steps, PyTorch beside Trireme: every model, float32 and bfloat16, one rank with two threads
-# and two ranks with one, then ten sequences of random layers. Rows of Markdown on stdout; two rounds take an hour.
+# and two ranks with one, then ten sequences of random layers. Rows of Markdown on stdout; two rounds take half an hour.
 #
 #   [WORKS="mlp lenet5 ..."] [DTYPES="f32 bf16"] [LAYOUTS="1x2 2x1"] [DRAWN=10] [SEED=1] [ROUNDS=5] [COMPILE=yes]
 #   [PYTHON=python3] tests/bench/compare_all.sh

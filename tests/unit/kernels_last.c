@@ -134,8 +134,8 @@ static struct results convolution_run(struct trm_device *device, const struct co
   return r;
 }
 
-/* Returns how far two orders of a sum of n terms may differ, relative to the largest of many such sums: random roundings
- * differ by sqrt(n) 2^-24. */
+/* Returns how far two orders of a sum of n terms may differ, relative to the largest of many such sums: random
+ * roundings differ by sqrt(n) 2^-24. */
 static double convolution_error(size_t n)
 {
   return 4 * sqrt((double)n) * 0x1p-24;
